@@ -1,0 +1,124 @@
+// Copyright 2026 The dubbogo/graceful Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+import (
+	"dubbo.apache.org/dubbo-go/v3/client"
+	"dubbo.apache.org/dubbo-go/v3/protocol/triple/triple_protocol"
+)
+
+import (
+	"github.com/dubbogo/graceful/internal/shop/shoppb"
+)
+
+// ErrFault is the business error of [Fault].
+var ErrFault = errors.New("shop: out of stock")
+
+// caller sends orders to one service, over whichever protocol.
+type caller interface {
+	order(ctx context.Context, id string) (*shoppb.OrderReply, error)
+}
+
+type tripleCaller struct{ c *shoppb.Client }
+
+func (t tripleCaller) order(ctx context.Context, id string) (*shoppb.OrderReply, error) {
+	return t.c.Order(ctx, &shoppb.OrderRequest{Id: id})
+}
+
+type dubboCaller struct{ conn *client.Connection }
+
+func (d dubboCaller) order(ctx context.Context, id string) (*shoppb.OrderReply, error) {
+	reply := new(dubboReply)
+	if err := d.conn.CallUnary(ctx, []any{&dubboRequest{ID: id}}, reply, shoppb.MethodOrder); err != nil {
+		return nil, err
+	}
+	return &shoppb.OrderReply{
+		Id: reply.ID, ServedBy: reply.ServedBy, Via: reply.Via, Attempts: reply.Attempts, Payload: reply.Payload,
+	}, nil
+}
+
+// work is what the handler of a role does with a request.
+type work func(ctx context.Context, id string) (*shoppb.OrderReply, error)
+
+// provide is the provider's handler: it takes its time, then answers.
+func provide(o *Options, ledger *Ledger) work {
+	var (
+		payload = make([]byte, o.ResponseBytes)
+		served  atomic.Uint64
+	)
+	return func(_ context.Context, id string) (*shoppb.OrderReply, error) {
+		ledger.Start(id)
+		defer ledger.End(id) // a panic is an end too
+		// The work goes on whether or not the caller still waits, as most handlers do.
+		time.Sleep(o.HandlerTime)
+		n := served.Add(1)
+		if f := o.Fault; f.Mode != "" && (f.Every <= 1 || n%uint64(f.Every) == 0) {
+			switch f.Mode {
+			case "panic":
+				panic("shop: the handler panics because it was told to")
+			case "unavailable":
+				return nil, triple_protocol.NewError(triple_protocol.CodeUnavailable, errors.New("shop: database is down"))
+			default:
+				return nil, ErrFault
+			}
+		}
+		return &shoppb.OrderReply{Id: id, ServedBy: o.Name, Payload: payload}, nil
+	}
+}
+
+// forward is the proxy's handler: it asks a provider, once, and hands on what it hears.
+func forward(o *Options, ledger *Ledger, backend caller) work {
+	return func(ctx context.Context, id string) (*shoppb.OrderReply, error) {
+		ledger.Start(id)
+		defer ledger.End(id)
+		t := &track{each: func(addr string) { ledger.Try(id, addr) }}
+		reply, err := backend.order(withTrack(ctx, t), id)
+		if err != nil {
+			return nil, err
+		}
+		reply.Via = o.Name
+		reply.Attempts = int32(len(t.tried()))
+		return reply, nil
+	}
+}
+
+// tripleHandler serves a role over Triple. name is its key in dubbogo.yml.
+type tripleHandler struct {
+	name string
+	do   work
+}
+
+// Reference is read by dubbo-go.
+func (h *tripleHandler) Reference() string { return h.name }
+
+// Order implements shoppb.Handler.
+func (h *tripleHandler) Order(ctx context.Context, req *shoppb.OrderRequest) (*shoppb.OrderReply, error) {
+	return h.do(ctx, req.GetId())
+}
+
+// dubboHandler serves a role over the dubbo protocol; dubbo-go finds Order by reflection.
+type dubboHandler struct {
+	name string
+	do   work
+}
+
+// Reference is read by dubbo-go.
+func (h *dubboHandler) Reference() string { return h.name }
+
+// Order serves one request.
+func (h *dubboHandler) Order(ctx context.Context, req *dubboRequest) (*dubboReply, error) {
+	r, err := h.do(ctx, req.ID)
+	if err != nil {
+		return nil, fmt.Errorf("%w", err)
+	}
+	return &dubboReply{ID: r.GetId(), ServedBy: r.GetServedBy(), Via: r.GetVia(), Attempts: r.GetAttempts(), Payload: r.GetPayload()}, nil
+}
