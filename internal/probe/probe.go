@@ -1,0 +1,222 @@
+// Copyright 2026 The dubbogo/graceful Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package probe dials instances that a consumer has ejected, so that they come back without risking a live request.
+//
+// One goroutine owns the whole. When a dial is due is the table's decision (instance.Entry.NextDial): it sleeps until the
+// first one is, or until the table reports a change, and while nobody is ejected it does nothing.
+package probe
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+import (
+	"github.com/dubbogo/gost/log/logger"
+)
+
+import (
+	"github.com/dubbogo/graceful/cluster/instance"
+)
+
+const (
+	// parallel is how many dials run at once: a round to a thousand instances that swallow packets takes 24 s, and no
+	// process opens a thousand sockets in one moment.
+	parallel = 64
+
+	// timeout bounds a dial. A listener answers within a round trip; TCP repeats a lost SYN after one second.
+	timeout = 1500 * time.Millisecond
+)
+
+// Prober dials the ejected instances of a table. The zero value works on the table of the process.
+type Prober struct {
+	// Table tells who needs a dial and takes the results; nil is instance.Default().
+	Table *instance.Table
+
+	// Dial tries to reach an address; nil connects by TCP and closes at once.
+	Dial func(ctx context.Context, addr string) error
+
+	mu      sync.Mutex
+	started bool
+	stopped bool
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	news    sync.Mutex
+	changed map[string]struct{} // addresses that the table reported since the owner looked
+	wake    chan struct{}
+}
+
+var process Prober
+
+// Start starts the prober of the process. Only the first call has an effect, and none after Stop.
+func Start() { startOnce.Do(process.Start) }
+
+var startOnce sync.Once
+
+// Stop ends the prober of the process for good and waits for its dials.
+func Stop() { process.Stop() }
+
+// Start begins to watch the table. It may be called any number of times; after Stop it does nothing.
+func (p *Prober) Start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.started || p.stopped {
+		return
+	}
+	p.started = true
+	if p.Table == nil {
+		p.Table = instance.Default()
+	}
+	if p.Dial == nil {
+		p.Dial = dial
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel, p.done = cancel, make(chan struct{})
+	p.wake, p.changed = make(chan struct{}, 1), make(map[string]struct{})
+	go p.run(ctx)
+}
+
+// Stop ends it and waits until its goroutines are gone. It may be called any number of times, also before Start.
+func (p *Prober) Stop() {
+	p.mu.Lock()
+	p.stopped = true
+	started := p.started
+	p.mu.Unlock()
+	if started {
+		p.cancel()
+		<-p.done
+	}
+}
+
+func dial(ctx context.Context, addr string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// notice takes a change of the table down. It is called with nothing locked, on whatever goroutine made the change.
+func (p *Prober) notice(addr string) {
+	p.news.Lock()
+	p.changed[addr] = struct{}{}
+	p.news.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// outcome is what a dial came to.
+type outcome struct {
+	addr string
+	err  error
+}
+
+func (p *Prober) run(ctx context.Context) {
+	defer close(p.done)
+	defer p.Table.OnChange(p.notice)()
+	p.Table.Each(func(e *instance.Entry) bool {
+		if !e.NextDial().IsZero() {
+			p.notice(e.Addr()) // it was ejected before there was a prober
+		}
+		return true
+	})
+
+	var (
+		watched  = make(map[string]bool) // who needs a dial now or later; true while it is being dialled
+		outcomes = make(chan outcome)
+		dialing  int
+		timer    = time.NewTimer(0)
+	)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			for ; dialing > 0; dialing-- {
+				<-outcomes
+			}
+			return
+		case <-p.wake:
+			p.adopt(watched)
+		case o := <-outcomes:
+			dialing--
+			watched[o.addr] = false
+			p.conclude(o)
+		case <-timer.C:
+		}
+		timer.Stop()
+		now := time.Now()
+		var next time.Time
+		for addr, busy := range watched {
+			if busy {
+				continue
+			}
+			due := p.due(addr)
+			switch {
+			case due.IsZero():
+				delete(watched, addr)
+			case due.After(now):
+				if next.IsZero() || due.Before(next) {
+					next = due
+				}
+			case dialing < parallel:
+				dialing++
+				watched[addr] = true
+				go func() { outcomes <- outcome{addr, p.try(ctx, addr)} }()
+			}
+			// Else it waits for the end of another dial.
+		}
+		if !next.IsZero() {
+			timer.Reset(next.Sub(now))
+		}
+	}
+}
+
+// due returns when an instance should be dialled, the zero time if it should not.
+func (p *Prober) due(addr string) time.Time {
+	if e := p.Table.Lookup(addr); e != nil {
+		return e.NextDial()
+	}
+	return time.Time{}
+}
+
+// adopt takes in the changes.
+func (p *Prober) adopt(watched map[string]bool) {
+	p.news.Lock()
+	changed := p.changed
+	p.changed = make(map[string]struct{})
+	p.news.Unlock()
+	for addr := range changed {
+		if !watched[addr] {
+			watched[addr] = false
+		}
+	}
+}
+
+func (p *Prober) try(ctx context.Context, addr string) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return p.Dial(ctx, addr)
+}
+
+// conclude hands what a dial came to on to the table.
+func (p *Prober) conclude(o outcome) {
+	now := time.Now()
+	e := p.Table.Lookup(o.addr)
+	if e == nil || !e.NeedsDial(now) {
+		return // another instance is there, or a live request has restored it meanwhile
+	}
+	before := e.Verdict(now)
+	e.Dialed(o.err == nil, now)
+	switch after := e.Verdict(now); {
+	case after != before:
+		logger.Infof("[Graceful][Probe] instance=%s was=%s is=%s err=%v", o.addr, before, after, o.err)
+	case o.err != nil:
+		logger.Debugf("[Graceful][Probe] instance=%s is=%s err=%v", o.addr, after, o.err)
+	}
+}
