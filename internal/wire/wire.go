@@ -28,7 +28,8 @@
 //
 //	[graceful-not-executed;id=<start id>]
 //
-// The request was not executed by the process of that id. See [RejectMessage]. A process takes every such
+// and, where the request said whom it is meant for, " to <ip:port>" behind it. The request was not executed by
+// the process of that id. See [RejectMessage]. A process takes every such
 // marker out of the errors of its own handlers ([StripMarks]), because a proxy that passes on what its
 // provider said would otherwise look unexecuted itself.
 //
@@ -38,7 +39,8 @@
 //
 // Who calls, and which instance it means to call. See [Caller].
 //
-// A consumer believes a mark only if its start id is that of the instance the attempt went to.
+// A consumer believes a mark only if its start id is that of the instance the attempt went to. Where it knows no
+// id (a direct URL) it believes a rejection that repeats the address to which the request was meant.
 package wire
 
 import (
@@ -368,6 +370,7 @@ func escape(s string) string {
 const (
 	rejectOpen  = "[graceful-not-executed;id="
 	rejectClose = ']'
+	rejectTo    = " to "
 	rejectText  = "instance is draining, the request was not executed"
 )
 
@@ -375,6 +378,32 @@ const (
 // [ParseReject] finds, whatever a protocol puts around it.
 func RejectMessage(start string) string {
 	return rejectText + " " + rejectOpen + start + string(rejectClose)
+}
+
+// RejectMessageTo is RejectMessage for a request that was meant for the address to, and came to it.
+func RejectMessageTo(start, to string) string {
+	if !plain(to) {
+		return RejectMessage(start)
+	}
+	return RejectMessage(start) + rejectTo + to
+}
+
+// ParseRejectTo returns the address that the first marker in an error text repeats.
+func ParseRejectTo(msg string) (to string, ok bool) {
+	start, ok := ParseReject(msg)
+	if !ok {
+		return "", false
+	}
+	marker := rejectOpen + start + string(rejectClose) + rejectTo
+	i := strings.Index(msg, marker)
+	if i < 0 {
+		return "", false
+	}
+	to = msg[i+len(marker):]
+	if end := strings.IndexFunc(to, func(r rune) bool { return r >= 0x7f || !plain(string(r)) }); end >= 0 {
+		to = to[:end]
+	}
+	return to, plain(to)
 }
 
 // ParseReject finds the first marker in an error text and returns its start id.
