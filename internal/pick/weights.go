@@ -4,6 +4,7 @@
 package pick
 
 import (
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,23 +38,33 @@ const (
 // weights remembers the weights that were read out of URLs, since reading one takes a lock and parses a number.
 //
 // The key is the URL itself, by identity: dubbo-go replaces an invoker, and with it the URL, when a weight changes. The
-// zero value works.
+// zero value works. Looking up takes no lock.
 type weights struct {
 	current atomic.Pointer[generation]
 	learn   sync.Mutex // one reader of URLs at a time: after a change of generation many come at once
 }
 
-// generation is what was read since the last fresh start.
+// generation is what was read since the last fresh start: a hash table with open addressing, because a choice among a
+// thousand instances costs what it reads from memory, and here that is one cache line. Only the holder of the lock adds
+// to it; one that is too full is replaced by a greater copy.
 type generation struct {
 	born   time.Time
-	urls   sync.Map // *common.URL -> *weight
-	groups sync.Map // service key -> *group
-	size   atomic.Int64
+	seed   maphash.Seed
+	slots  []slot // a power of two, less than half of them used
+	used   int
+	groups map[string]*group // by service key; for the holder of the lock only
+}
+
+// slot is empty while url is nil. The weight is stored first.
+type slot struct {
+	url    atomic.Pointer[common.URL]
+	weight atomic.Pointer[weight]
 }
 
 // group is what the instances of one service have in common.
 type group struct {
-	max atomic.Int64 // no weight in the group is greater; only grows within a generation
+	max    atomic.Int64      // no weight in the group is greater; only grows within a generation
+	common map[int64]*weight // those that have no methods of their own: one for all URLs, so that it stays in the cache
 }
 
 // weight is the weight of one URL, and of its methods where they have one of their own.
@@ -75,15 +86,21 @@ func (w *weight) of(invocation base.Invocation) int64 {
 
 // lookup returns what is known of a URL, nil if nothing is.
 func (ws *weights) lookup(url *common.URL) *weight {
-	g := ws.current.Load()
-	if g == nil {
-		return nil
+	if g := ws.current.Load(); g != nil {
+		return g.find(url).weight.Load()
 	}
-	v, ok := g.urls.Load(url)
-	if !ok {
-		return nil
+	return nil
+}
+
+// find returns the slot of a URL, or the empty one where it belongs.
+func (g *generation) find(url *common.URL) *slot {
+	mask := uint64(len(g.slots) - 1)
+	for i := maphash.Comparable(g.seed, url); ; i++ {
+		s := &g.slots[i&mask]
+		if u := s.url.Load(); u == url || u == nil {
+			return s
+		}
 	}
-	return v.(*weight)
 }
 
 // read reads the weights of a whole list, because a maximum is one only if all were asked, and returns that of url.
@@ -94,30 +111,53 @@ func (ws *weights) read(url *common.URL, invokers []base.Invoker) *weight {
 		return w // another caller has read the list meanwhile
 	}
 	g := ws.current.Load()
-	if g == nil || g.size.Load() >= generationSize {
-		g = &generation{born: time.Now()}
+	if g == nil || g.used >= generationSize {
+		g = &generation{born: time.Now(), seed: maphash.MakeSeed(), groups: make(map[string]*group)}
 	}
+	g = g.room(len(invokers) + 1)
 	// All maxima first, then the weights: once a weight can be seen, the maximum of its list is complete.
-	found := make(map[*common.URL]*weight, len(invokers)+1)
-	found[url] = nil
-	for _, invoker := range invokers {
-		if u := invoker.GetURL(); u != nil {
-			found[u] = nil
+	fresh := make([]*weight, len(invokers))
+	for i, invoker := range invokers {
+		if u := invoker.GetURL(); g.find(u).url.Load() == nil {
+			fresh[i] = g.parse(u)
 		}
 	}
-	for u := range found {
-		if _, known := g.urls.Load(u); known {
-			delete(found, u)
-			continue
+	for i, invoker := range invokers {
+		if fresh[i] != nil {
+			g.put(invoker.GetURL(), fresh[i])
 		}
-		found[u] = g.parse(u)
 	}
-	for u, w := range found {
-		g.urls.Store(u, w)
+	if g.find(url).url.Load() == nil { // an invoker that has another URL each time it is asked
+		g.put(url, g.parse(url))
 	}
-	g.size.Add(int64(len(found)))
 	ws.current.Store(g)
-	return found[url]
+	return g.find(url).weight.Load()
+}
+
+// room returns the generation itself if n more URLs have room in it, else a greater copy.
+func (g *generation) room(n int) *generation {
+	size := max(64, len(g.slots))
+	for (g.used+n)*2 >= size {
+		size *= 2
+	}
+	if size == len(g.slots) {
+		return g
+	}
+	greater := &generation{born: g.born, seed: g.seed, groups: g.groups, slots: make([]slot, size)}
+	for i := range g.slots {
+		if u := g.slots[i].url.Load(); u != nil {
+			greater.put(u, g.slots[i].weight.Load())
+		}
+	}
+	return greater
+}
+
+func (g *generation) put(url *common.URL, w *weight) {
+	if s := g.find(url); s.url.Load() == nil {
+		s.weight.Store(w)
+		s.url.Store(url)
+		g.used++
+	}
 }
 
 // expire begins a new generation if the present one is too old.
@@ -131,26 +171,27 @@ func (ws *weights) expire(now time.Time) {
 func (g *generation) parse(url *common.URL) *weight {
 	w := parse(url)
 	key := url.ServiceKey()
-	v, ok := g.groups.Load(key)
-	if !ok {
-		v, _ = g.groups.LoadOrStore(key, &group{})
+	w.group = g.groups[key]
+	if w.group == nil {
+		w.group = &group{common: make(map[int64]*weight)}
+		g.groups[key] = w.group
 	}
-	w.group = v.(*group)
 	w.group.raise(w.base)
 	for _, m := range w.methods {
 		w.group.raise(m)
 	}
+	if w.methods != nil {
+		return w
+	}
+	if known := w.group.common[w.base]; known != nil {
+		return known
+	}
+	w.group.common[w.base] = w
 	return w
 }
 
-func (g *group) raise(w int64) {
-	for {
-		old := g.max.Load()
-		if w <= old || g.max.CompareAndSwap(old, w) {
-			return
-		}
-	}
-}
+// raise is called by the holder of the lock.
+func (g *group) raise(w int64) { g.max.Store(max(w, g.max.Load())) }
 
 // parse reads the weights out of a URL: of a method, else of the registry that the URL stands for, else of the provider.
 func parse(url *common.URL) *weight {

@@ -37,8 +37,8 @@ import (
 // Name is what the load balancer is called in a reference's loadbalance.
 const Name = "blacklist"
 
-// warmup is the delegate that needs no list of its own: it is weighted choice, which the picker does itself.
-const warmup = "warmup"
+// byWeight is the delegate that needs no list of its own: it is weighted choice, which the picker does itself.
+const byWeight = "warmup"
 
 func init() {
 	extension.SetLoadbalance(Name, New)
@@ -62,7 +62,7 @@ func (b *LoadBalance) Select(invokers []base.Invoker, invocation base.Invocation
 	s := &b.settings().Blacklist
 	limits := pick.Limits{MaxPercent: s.MaxPercent, PanicPercent: s.PanicPercent}
 	switch s.Loadbalance {
-	case warmup, Name: // itself would never end
+	case byWeight, Name: // itself would never end
 		return b.picker.Healthy(invokers, invocation, limits)
 	}
 	// A new one for each call, as dubbo-go does it: the state of a foreign load balancer is its own affair.
