@@ -1,0 +1,44 @@
+// Copyright 2026 The dubbogo/graceful Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package graceful
+
+import (
+	"maps"
+)
+
+import (
+	"github.com/dubbogo/gost/log/logger"
+
+	"dubbo.apache.org/dubbo-go/v3/common/extension"
+	"dubbo.apache.org/dubbo-go/v3/registry"
+
+	// What is decorated.
+	_ "dubbo.apache.org/dubbo-go/v3/registry/zookeeper"
+)
+
+func init() {
+	// Every file with a publisher registers it in an init of its own, and those run in the order of the file names: this one
+	// cannot ask which there are.
+	for _, name := range []string{protocol, protocol + "+zookeeper", protocol + "+nacos", protocol + "+etcdv3"} {
+		extension.SetRegistry(name, newInterfaceRegistry)
+	}
+}
+
+// With makes a registry graceful: it is With("zookeeper") beside registry.WithAddress("127.0.0.1:2181") for what
+// `protocol: graceful` and `params: {graceful.delegate: zookeeper}` are in dubbogo.yml. The address must have no scheme.
+func With(delegate string) registry.Option {
+	return func(o *registry.Options) {
+		o.Registry.Protocol = protocol
+		params := maps.Clone(o.Registry.Params)
+		if params == nil {
+			params = make(map[string]string)
+		}
+		params[delegateKey] = delegate
+		o.Registry.Params = params
+	}
+}
+
+func logClose(name string, err error) {
+	logger.Warnf("[Graceful][Registry] registry=%q did not close cleanly: %v", name, err)
+}

@@ -1,0 +1,384 @@
+// Copyright 2026 The dubbogo/graceful Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package graceful
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+import (
+	"github.com/dubbogo/gost/log/logger"
+
+	"dubbo.apache.org/dubbo-go/v3/common"
+	"dubbo.apache.org/dubbo-go/v3/registry"
+)
+
+import (
+	"github.com/dubbogo/graceful/cluster/instance"
+	"github.com/dubbogo/graceful/internal/settings"
+	"github.com/dubbogo/graceful/internal/wire"
+)
+
+// item is one provider as a registry lists it: a URL on interface level, an instance on service level, without marks.
+type item struct {
+	key       string   // the same service at the same address, whichever process is there
+	order     int64    // of two items with one key the one with the higher order is the younger
+	addresses []string // ip:port of everything the item stands for
+	services  []string // service keys, for the calls under way; service level: known after it was handed on
+	mark      wire.Mark
+	timestamp int64 // unix ms, 0 if unknown
+	release   string
+	url       *common.URL
+	instance  registry.ServiceInstance
+	content   string // what is handed on, to tell whether it changed
+}
+
+// source is where the lists of one subscription come from.
+type source interface {
+	// follow calls emit with complete lists, the first one as soon as it is known and another after each change, until ctx
+	// ends. It deals with every trouble of the registry itself and never emits a list that the registry did not give.
+	follow(ctx context.Context, emit func([]item))
+	// query asks the registry for the list as it is now.
+	query(ctx context.Context) ([]item, error)
+}
+
+// An empty list that nobody announced is asked for again before it is believed: emptyAsks times, emptyPause apart. A
+// registry that has lost its sessions fills up again within that time.
+const (
+	emptyAsks  = 3
+	emptyPause = 300 * time.Millisecond
+)
+
+// subscription follows the list of one service and hands it on. What a list says of the instances goes into the
+// instance table at once; what is handed on goes through one goroutine, which always hands on the newest list, so that
+// nothing is handed on out of order or twice at a time, and a slow listener costs lists, not order.
+//
+// A provider that is gone from the list is still handed on while this process has calls of that service under way to
+// it: what is handed on decides which connections dubbo-go closes.
+type subscription struct {
+	name     string // for logs
+	source   source
+	hand     func([]item)        // called by one goroutine, never twice with the same content
+	services func(item) []string // service keys of an item; nil: item.services
+	have     func()              // called when there is a provider; may be nil
+	table    *instance.Table
+	presence *presence
+
+	mu     sync.Mutex
+	known  bool            // there was a list
+	listed map[string]item // the newest list
+	keys   []string        // its order
+	holds  map[string]*hold
+	asking context.CancelFunc // an unannounced empty list is being asked for again
+
+	wake  chan struct{}
+	first chan struct{} // closed when the first list was handed on
+	ctx   context.Context
+	stop  context.CancelFunc
+	work  sync.WaitGroup
+}
+
+// hold is a removal that waits for calls under way.
+type hold struct {
+	item   item
+	cancel context.CancelFunc
+}
+
+func newSubscription(name string, src source, hand func([]item)) *subscription {
+	s := &subscription{
+		name: name, source: src, hand: hand, table: instance.Default(), presence: present,
+		listed: make(map[string]item), holds: make(map[string]*hold),
+		wake: make(chan struct{}, 1), first: make(chan struct{}),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+func (s *subscription) start() {
+	s.work.Go(func() { s.source.follow(s.ctx, s.receive) })
+	s.work.Go(s.run)
+}
+
+// close ends the subscription, waits for its goroutines, and takes its addresses out of the count. Nothing more is handed on.
+func (s *subscription) close() {
+	s.stop()
+	s.work.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.holds {
+		s.endHoldLocked(key)
+	}
+	for _, it := range s.listed {
+		for _, a := range it.addresses {
+			s.presence.move(a, it.mark.Start, -1, 0)
+		}
+	}
+	clear(s.listed)
+}
+
+// receive takes a complete list from the source.
+func (s *subscription) receive(items []item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	if s.asking != nil {
+		if len(items) == 0 {
+			return
+		}
+		s.asking()
+		s.asking = nil
+	}
+	if len(items) == 0 && s.unannouncedLocked() {
+		ctx, cancel := context.WithCancel(s.ctx)
+		s.asking = cancel
+		s.work.Go(func() {
+			defer cancel()
+			s.askAgain(ctx)
+		})
+		return
+	}
+	s.applyLocked(items)
+}
+
+// unannouncedLocked: there are providers, and at least one of them never said that it leaves.
+func (s *subscription) unannouncedLocked() bool {
+	for _, it := range s.listed {
+		for _, a := range it.addresses {
+			e := s.table.Lookup(a)
+			if e == nil {
+				continue
+			}
+			if status, _, _ := e.Status(); status != wire.Draining {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// askAgain asks the registry whether the list is really empty.
+func (s *subscription) askAgain(ctx context.Context) {
+	logger.Warnf("[Graceful][Registry] list of service=%q became empty although nobody announced it, asking again", s.name)
+	for asked := 0; asked < emptyAsks; {
+		timer := time.NewTimer(emptyPause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		items, err := s.source.query(ctx)
+		if err != nil {
+			continue // a registry that does not answer proves nothing
+		}
+		asked++
+		if len(items) > 0 {
+			s.settle(ctx, items)
+			return
+		}
+	}
+	logger.Warnf("[Graceful][Registry] list of service=%q is empty", s.name)
+	s.settle(ctx, nil)
+}
+
+// settle applies the answer, unless a newer list has come meanwhile.
+func (s *subscription) settle(ctx context.Context, items []item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() == nil {
+		s.asking = nil
+		s.applyLocked(items)
+	}
+}
+
+// applyLocked makes items the newest list: the table knows what it says, removals with calls under way are held, and the
+// handing goroutine is woken.
+func (s *subscription) applyLocked(items []item) {
+	preexisting := !s.known
+	s.known = true
+	items = youngest(items)
+	next := make(map[string]item, len(items))
+	keys := make([]string, 0, len(items))
+	for _, it := range items {
+		old, was := s.listed[it.key]
+		if was && len(it.services) == 0 {
+			it.services = old.services
+		}
+		next[it.key] = it
+		keys = append(keys, it.key)
+		for _, a := range it.addresses {
+			s.presence.observe(a, instance.Observation{
+				Mark: it.mark, Timestamp: it.timestamp, Release: it.release, Source: instance.FromRegistry, Preexisting: preexisting,
+			}, !was || !slices.Contains(old.addresses, a))
+		}
+		if was {
+			for _, a := range old.addresses {
+				if !slices.Contains(it.addresses, a) {
+					s.presence.move(a, old.mark.Start, -1, 0)
+				}
+			}
+		}
+		if _, held := s.holds[it.key]; held {
+			s.endHoldLocked(it.key)
+		}
+	}
+	for key, old := range s.listed {
+		if _, still := next[key]; !still {
+			s.removeLocked(old)
+		}
+	}
+	s.listed, s.keys = next, keys
+	if len(items) > 0 && s.have != nil {
+		s.have()
+	}
+	s.kick()
+}
+
+// removeLocked lets a provider go, or holds it while there are calls to it.
+func (s *subscription) removeLocked(it item) {
+	services := it.services
+	if s.services != nil {
+		services = s.services(it)
+	}
+	var flights []*instance.Flight
+	for _, a := range it.addresses {
+		e := s.table.Lookup(a)
+		if e == nil {
+			continue
+		}
+		for _, service := range services {
+			if f := e.Flight(service); f.Count() > 0 {
+				flights = append(flights, f)
+			}
+		}
+	}
+	if len(flights) == 0 {
+		for _, a := range it.addresses {
+			s.presence.move(a, it.mark.Start, -1, 0)
+		}
+		return
+	}
+	for _, a := range it.addresses {
+		s.presence.move(a, it.mark.Start, -1, 1)
+	}
+	limit := settings.Get().Registry.HoldTimeout
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	h := &hold{item: it, cancel: cancel}
+	s.holds[it.key] = h
+	began := time.Now()
+	s.work.Go(func() {
+		defer cancel()
+		for _, f := range flights {
+			select {
+			case <-f.Zero():
+			case <-ctx.Done():
+			}
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.holds[it.key] != h {
+			return // it was listed again
+		}
+		if ctx.Err() != nil && s.ctx.Err() == nil {
+			logger.Warnf("[Graceful][Registry] removal of provider=%q of service=%q no longer held back after registry.hold-timeout=%s", it.key, s.name, limit)
+		} else {
+			logger.Debugf("[Graceful][Registry] removal of provider=%q of service=%q was held back for %s", it.key, s.name, time.Since(began))
+		}
+		s.endHoldLocked(it.key)
+		s.kick()
+	})
+}
+
+func (s *subscription) endHoldLocked(key string) {
+	h := s.holds[key]
+	delete(s.holds, key)
+	h.cancel()
+	for _, a := range h.item.addresses {
+		s.presence.move(a, h.item.mark.Start, 0, -1)
+	}
+}
+
+func (s *subscription) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// outLocked is what is handed on: the newest list, and the providers that are held back.
+func (s *subscription) outLocked() []item {
+	out := make([]item, 0, len(s.keys)+len(s.holds))
+	for _, key := range s.keys {
+		out = append(out, s.listed[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.holds)) {
+		out = append(out, s.holds[key].item)
+	}
+	return out
+}
+
+// current is what was or is about to be handed on, and whether any list is known.
+func (s *subscription) current() ([]item, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.outLocked(), s.known
+}
+
+// run hands lists on.
+func (s *subscription) run() {
+	var handed map[string]string
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-s.wake:
+		}
+		s.mu.Lock()
+		out := s.outLocked()
+		known := s.known
+		s.mu.Unlock()
+		if !known {
+			continue
+		}
+		contents := make(map[string]string, len(out))
+		for _, it := range out {
+			contents[it.key] = it.content
+		}
+		if handed == nil || !maps.Equal(handed, contents) {
+			if handed != nil || len(out) > 0 {
+				s.hand(out)
+			}
+			handed = contents
+		}
+		select {
+		case <-s.first:
+		default:
+			close(s.first)
+		}
+	}
+}
+
+// youngest keeps one item per key. A predecessor's record at the same address lives on until its session expires.
+func youngest(items []item) []item {
+	at := make(map[string]int, len(items))
+	out := make([]item, 0, len(items))
+	for _, it := range items {
+		i, ok := at[it.key]
+		if !ok {
+			at[it.key] = len(out)
+			out = append(out, it)
+			continue
+		}
+		if it.order > out[i].order {
+			out[i] = it
+		}
+	}
+	return out
+}

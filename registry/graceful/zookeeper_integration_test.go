@@ -1,0 +1,246 @@
+// Copyright 2026 The dubbogo/graceful Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build integration
+
+package graceful
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+)
+
+import (
+	"github.com/dubbogo/go-zookeeper/zk"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"dubbo.apache.org/dubbo-go/v3/common"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
+	"dubbo.apache.org/dubbo-go/v3/registry"
+)
+
+import (
+	"github.com/dubbogo/graceful/cluster/instance"
+	"github.com/dubbogo/graceful/internal/self"
+	"github.com/dubbogo/graceful/internal/testserver"
+	"github.com/dubbogo/graceful/internal/wire"
+)
+
+const testWait = 20 * time.Second
+
+// registryURL is what dubbo-go hands to a registry.
+func registryURL(t *testing.T, delegate, addr, timeout string) *common.URL {
+	t.Helper()
+	u, err := common.NewURL("graceful://"+addr,
+		common.WithParams(url.Values{
+			constant.RegistryKey: {protocol}, delegateKey: {delegate}, constant.RegistryTimeoutKey: {timeout},
+			constant.RegistryIdKey: {"main"}, constant.RegistryGroupKey: {""}, constant.RegistryTTLKey: {"15m"},
+		}), common.WithLocation(addr))
+	require.NoError(t, err)
+	return u
+}
+
+func providerURL(t *testing.T, addr, service string) *common.URL {
+	t.Helper()
+	u, err := common.NewURL("tri://"+addr+"/"+service, common.WithParams(url.Values{
+		constant.InterfaceKey: {service}, constant.SideKey: {constant.SideProvider}, constant.TimestampKey: {fmt.Sprint(time.Now().Unix())},
+		constant.RegistryRoleKey: {"3"}, constant.ApplicationKey: {"backend"}, constant.LoadbalanceKey: {"random"}, "empty": {""},
+		constant.ReleaseKey: {"dubbo-golang-3.3.2"},
+	}), common.WithMethods([]string{"Get", "Put"}))
+	require.NoError(t, err)
+	return u
+}
+
+func referenceURL(t *testing.T, service string) *common.URL {
+	t.Helper()
+	u, err := common.NewURL("tri:///"+service, common.WithParams(url.Values{
+		constant.InterfaceKey: {service}, constant.SideKey: {constant.SideConsumer}, constant.RegistryRoleKey: {"0"},
+	}))
+	require.NoError(t, err)
+	return u
+}
+
+// listen opens a port that accepts, as a started server does.
+func listen(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// observer is a session of its own that reads what is really there.
+func observer(t *testing.T, addr string) *zk.Conn {
+	t.Helper()
+	u, err := common.NewURL("zookeeper://"+addr, common.WithParamsValue(constant.RegistryTimeoutKey, "40s"))
+	require.NoError(t, err)
+	c := openZk(u)
+	t.Cleanup(c.release)
+	conn, err := c.ready(testContext(t))
+	require.NoError(t, err)
+	return conn
+}
+
+func testContext(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testWait)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// lists collects what a subscriber is handed.
+type lists struct {
+	mu     sync.Mutex
+	all    [][]string
+	change chan struct{}
+}
+
+func newLists() *lists { return &lists{change: make(chan struct{}, 1)} }
+
+func (l *lists) Notify(*registry.ServiceEvent) { panic("lists are handed on whole") }
+
+func (l *lists) NotifyAll(events []*registry.ServiceEvent, done func()) {
+	defer done()
+	var urls []string
+	for _, e := range events {
+		urls = append(urls, e.Service.Location+"?"+e.Service.GetParam(wire.KeyStatus, "")+e.Service.GetParam(wire.KeyStart, ""))
+	}
+	l.mu.Lock()
+	l.all = append(l.all, urls)
+	l.mu.Unlock()
+	select {
+	case l.change <- struct{}{}:
+	default:
+	}
+}
+
+func (l *lists) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all)
+}
+
+func (l *lists) last() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.all) == 0 {
+		return nil
+	}
+	return l.all[len(l.all)-1]
+}
+
+func (l *lists) await(t *testing.T, what string, ok func([]string) bool) {
+	t.Helper()
+	deadline := time.After(testWait)
+	for !ok(l.last()) {
+		select {
+		case <-l.change:
+		case <-deadline:
+			require.FailNow(t, "list never came", "%s; last: %v", what, l.last())
+		}
+	}
+}
+
+func newTestRegistry(t *testing.T, u *common.URL) *interfaceRegistry {
+	t.Helper()
+	// One object per key is what a process has; two processes in one test have two.
+	nodes.Lock()
+	clear(nodes.m)
+	nodes.Unlock()
+	reg, err := newInterfaceRegistry(u)
+	require.NoError(t, err)
+	r := reg.(*interfaceRegistry)
+	t.Cleanup(func() { r.Destroy() })
+	return r
+}
+
+func TestZooKeeperInterfaceLevel(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	ctx := testContext(t)
+	look := observer(t, server.Addr)
+	const service = "shop.Backend"
+	dir := "/dubbo/" + service + "/providers"
+	addr := listen(t)
+
+	provider := newTestRegistry(t, registryURL(t, constant.ZookeeperKey, server.Addr, "5s"))
+	require.NoError(t, provider.Register(providerURL(t, addr, service)))
+	_, _, err := look.Get(dir)
+	require.ErrorIs(t, err, zk.ErrNoNode, "a record was published before everything was exported")
+	require.NoError(t, provider.RegisterService())
+
+	children, _, err := look.Children(dir)
+	require.NoError(t, err)
+	require.Len(t, children, 1)
+	data, before, err := look.Get(dir + "/" + children[0])
+	require.NoError(t, err)
+	up, err := wire.ParseMark(string(data))
+	require.NoError(t, err)
+	assert.Equal(t, wire.Up, up.Status)
+	assert.Equal(t, self.Current().Start, up.Start)
+	read, err := common.NewURL(children[0])
+	require.NoError(t, err)
+	assert.Equal(t, addr, read.Location)
+	assert.Equal(t, "Get,Put", read.GetParam(constant.MethodsKey, ""))
+	assert.NotContains(t, children[0], "empty")
+
+	consumer := newTestRegistry(t, registryURL(t, constant.ZookeeperKey, server.Addr, "5s"))
+	ref := referenceURL(t, service)
+	got := newLists()
+	require.NoError(t, consumer.LoadSubscribeInstances(ref, got))
+	require.NoError(t, consumer.Subscribe(ref, got))
+	assert.Equal(t, []string{addr + "?"}, got.last(), "the first list must be there when LoadSubscribeInstances returns, without marks")
+	entry := instance.Default().Lookup(addr)
+	require.NotNil(t, entry)
+	assert.Equal(t, self.Current().Start, entry.StartID())
+
+	draining := wire.Mark{Status: wire.Draining, Start: up.Start, Seq: up.Seq + 1}
+	changed := make(chan struct{}, 8)
+	defer instance.Default().OnChange(func(a string) {
+		if a == addr {
+			changed <- struct{}{}
+		}
+	})()
+	require.NoError(t, provider.Announce(ctx, draining))
+	require.NoError(t, provider.Confirmed(ctx, draining))
+	data, after, err := look.Get(dir + "/" + children[0])
+	require.NoError(t, err)
+	assert.Equal(t, draining.Encode(), string(data))
+	assert.Equal(t, before.Czxid, after.Czxid, "the node must be the same one")
+	awaitStatus(t, changed, entry, wire.Draining)
+	assert.Equal(t, 1, got.count(), "a mark must not rebuild an invoker")
+
+	back := wire.Mark{Status: wire.Up, Start: up.Start, Seq: up.Seq + 2}
+	require.NoError(t, provider.Announce(ctx, back))
+	awaitStatus(t, changed, entry, wire.Up)
+
+	require.NoError(t, provider.Withdraw(ctx))
+	require.NoError(t, provider.Withdraw(ctx), "idempotent")
+	children, _, err = look.Children(dir)
+	require.NoError(t, err)
+	assert.Empty(t, children)
+	require.NoError(t, provider.UnRegister(providerURL(t, addr, service)), "what dubbo-go does after us finds nothing to do")
+	got.await(t, "empty after the withdrawal", func(l []string) bool { return len(l) == 0 })
+}
+
+func awaitStatus(t *testing.T, changed <-chan struct{}, e *instance.Entry, want wire.Status) {
+	t.Helper()
+	deadline := time.After(testWait)
+	for {
+		if status, _, _ := e.Status(); status == want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			status, _, _ := e.Status()
+			require.FailNow(t, "status never came", "want %s, have %s", want, status)
+		}
+	}
+}
