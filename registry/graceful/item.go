@@ -43,7 +43,7 @@ func interfaceItem(ref, u *common.URL, beside wire.Mark) (item, bool) {
 	return item{
 		key:       u.Protocol + "://" + address + "/" + u.ServiceKey(),
 		addresses: []string{address},
-		services:  []string{u.ServiceKey()},
+		services:  flightKeys(u.ServiceKey(), u.Service()),
 		mark:      mark,
 		timestamp: unixMilli(u.GetParam(constant.TimestampKey, "")),
 		release:   u.GetParam(constant.ReleaseKey, ""),
@@ -110,7 +110,7 @@ func serviceItem(in registry.ServiceInstance) item {
 		timestamp: unixMilli(metadata[constant.TimestampKey]),
 		release:   metadata[constant.ReleaseKey],
 		instance:  copied,
-		content:   describe(copied),
+		content:   describe(copied) + "\n" + mark.Start,
 	}
 }
 

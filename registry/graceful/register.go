@@ -22,6 +22,7 @@ func init() {
 	// cannot ask which there are.
 	for _, name := range []string{protocol, protocol + "+zookeeper", protocol + "+nacos", protocol + "+etcdv3"} {
 		extension.SetRegistry(name, newInterfaceRegistry)
+		extension.SetServiceDiscovery(name, newServiceDiscovery)
 	}
 }
 

@@ -75,6 +75,7 @@ type subscription struct {
 	keys   []string        // its order
 	holds  map[string]*hold
 	asking context.CancelFunc // an unannounced empty list is being asked for again
+	again  bool               // hand the list on although it did not change
 
 	wake  chan struct{}
 	first chan struct{} // closed when the first list was handed on
@@ -312,6 +313,14 @@ func (s *subscription) kick() {
 	}
 }
 
+// handAgain has the present list handed on once more, for a listener that is new.
+func (s *subscription) handAgain() {
+	s.mu.Lock()
+	s.again = true
+	s.mu.Unlock()
+	s.kick()
+}
+
 // outLocked is what is handed on: the newest list, and the providers that are held back.
 func (s *subscription) outLocked() []item {
 	out := make([]item, 0, len(s.keys)+len(s.holds))
@@ -342,7 +351,8 @@ func (s *subscription) run() {
 		}
 		s.mu.Lock()
 		out := s.outLocked()
-		known := s.known
+		known, again := s.known, s.again
+		s.again = false
 		s.mu.Unlock()
 		if !known {
 			continue
@@ -351,7 +361,7 @@ func (s *subscription) run() {
 		for _, it := range out {
 			contents[it.key] = it.content
 		}
-		if handed == nil || !maps.Equal(handed, contents) {
+		if handed == nil || again || !maps.Equal(handed, contents) {
 			if handed != nil || len(out) > 0 {
 				s.hand(out)
 			}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -76,8 +77,8 @@ func listen(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// observer is a session of its own that reads what is really there.
-func observer(t *testing.T, addr string) *zk.Conn {
+// onlooker is a session of its own that reads what is really there.
+func onlooker(t *testing.T, addr string) *zk.Conn {
 	t.Helper()
 	u, err := common.NewURL("zookeeper://"+addr, common.WithParamsValue(constant.RegistryTimeoutKey, "40s"))
 	require.NoError(t, err)
@@ -164,7 +165,7 @@ func newTestRegistry(t *testing.T, u *common.URL) *interfaceRegistry {
 func TestZooKeeperInterfaceLevel(t *testing.T) {
 	server := testserver.ZooKeeper(t)
 	ctx := testContext(t)
-	look := observer(t, server.Addr)
+	look := onlooker(t, server.Addr)
 	const service = "shop.Backend"
 	dir := "/dubbo/" + service + "/providers"
 	addr := listen(t)
@@ -243,4 +244,121 @@ func awaitStatus(t *testing.T, changed <-chan struct{}, e *instance.Entry, want 
 			require.FailNow(t, "status never came", "want %s, have %s", want, status)
 		}
 	}
+}
+
+func testInstance(addr string) *registry.DefaultServiceInstance {
+	host, port, _ := net.SplitHostPort(addr)
+	n, _ := strconv.Atoi(port)
+	return &registry.DefaultServiceInstance{
+		ID: addr, ServiceName: "backend", Host: host, Port: n, Enable: true, Healthy: true,
+		Metadata: map[string]string{
+			constant.ExportedServicesRevisionPropertyName: "0", // nothing exported: the listener asks for no metadata
+			constant.ServiceInstanceEndpoints:             fmt.Sprintf(`[{"port":%d,"protocol":"tri"}]`, n),
+		},
+	}
+}
+
+// apps is a listener of service level.
+type apps struct {
+	collector
+	lists chan []item
+}
+
+func newApps(name string) *apps {
+	a := &apps{lists: make(chan []item, 64)}
+	a.collector.name = name
+	a.collector.emit = func(items []item) { a.lists <- items }
+	return a
+}
+
+func (a *apps) await(t *testing.T, what string, ok func([]item) bool) []item {
+	t.Helper()
+	deadline := time.After(testWait)
+	for {
+		select {
+		case l := <-a.lists:
+			if ok(l) {
+				return l
+			}
+		case <-deadline:
+			require.FailNow(t, "list never came", what)
+		}
+	}
+}
+
+func newTestDiscovery(t *testing.T, u *common.URL) *serviceDiscovery {
+	t.Helper()
+	nodes.Lock()
+	clear(nodes.m)
+	nodes.Unlock()
+	sd, err := newServiceDiscovery(u)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, sd.Destroy()) })
+	return sd.(*serviceDiscovery)
+}
+
+func TestZooKeeperServiceLevel(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	ctx := testContext(t)
+	look := onlooker(t, server.Addr)
+	addr := listen(t)
+	path := "/services/backend/" + addr
+
+	provider := newTestDiscovery(t, registryURL(t, constant.ZookeeperKey, server.Addr, "5s"))
+	in := testInstance(addr)
+	require.NoError(t, provider.Register(in))
+	require.NoError(t, provider.Register(in), "dubbo-go registers once for each service")
+	assert.NotContains(t, in.Metadata, wire.KeyStatus, "dubbo-go's own instance must not be changed")
+	data, before, err := look.Get(path)
+	require.NoError(t, err)
+	up := self.Current().Mark()
+	read, err := parseCurator(data)
+	require.NoError(t, err)
+	assert.Equal(t, "UP", read.Metadata[wire.KeyStatus])
+	assert.Equal(t, up.Start, read.Metadata[wire.KeyStart])
+
+	consumer := newTestDiscovery(t, registryURL(t, constant.ZookeeperKey, server.Addr, "5s"))
+	instances := consumer.GetInstances("backend")
+	require.Len(t, instances, 1)
+	assert.NotContains(t, instances[0].GetMetadata(), wire.KeyStart)
+	got := newApps("backend")
+	require.NoError(t, consumer.AddListener(got))
+	require.NoError(t, consumer.AddListener(got), "dubbo-go adds it again for each interface")
+	got.await(t, "one instance", func(l []item) bool { return len(l) == 1 })
+	entry := instance.Default().Lookup(addr)
+	require.NotNil(t, entry)
+	assert.Equal(t, up.Start, entry.StartID())
+
+	changed := make(chan struct{}, 8)
+	defer instance.Default().OnChange(func(a string) {
+		if a == addr {
+			changed <- struct{}{}
+		}
+	})()
+	draining := wire.Mark{Status: wire.Draining, Start: up.Start, Seq: up.Seq + 1}
+	require.NoError(t, provider.Announce(ctx, draining))
+	require.NoError(t, provider.Confirmed(ctx, draining))
+	_, after, err := look.Get(path)
+	require.NoError(t, err)
+	assert.Equal(t, before.Czxid, after.Czxid)
+	awaitStatus(t, changed, entry, wire.Draining)
+	assert.Empty(t, got.lists, "a mark must not be handed on")
+
+	// A revision that changes is dubbo-go's own business and goes through.
+	in.Metadata["x"] = "y"
+	require.NoError(t, provider.Update(in))
+	got.await(t, "the new metadata", func(l []item) bool { return len(l) == 1 && l[0].instance.GetMetadata()["x"] == "y" })
+	data, _, err = look.Get(path)
+	require.NoError(t, err)
+	read, err = parseCurator(data)
+	require.NoError(t, err)
+	assert.Equal(t, "DRAINING", read.Metadata[wire.KeyStatus], "an update must not take the mark back")
+
+	require.NoError(t, provider.Withdraw(ctx))
+	exists, _, err := look.Exists(path)
+	require.NoError(t, err)
+	assert.False(t, exists)
+	require.NoError(t, provider.Unregister(in))
+	got.await(t, "empty", func(l []item) bool { return len(l) == 0 })
+	assert.Empty(t, consumer.GetInstances("backend"))
 }
