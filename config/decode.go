@@ -155,7 +155,7 @@ func allowedAt(name string) string {
 func unknown(name string, v any) error {
 	near := nearest(name)
 	return &Error{
-		Key: fullName(name), Value: show(v), Problem: fmt.Sprintf("is set, but there is no such key, did you mean %s?", fullName(near)),
+		Key: fullName(name), Value: show(v), Problem: fmt.Sprintf("is set, but there is no such key, the nearest is %s", fullName(near)),
 		Allowed: fmt.Sprintf("%s = %s", fullName(near), keys[byName[near]].rule.allowed),
 	}
 }
