@@ -50,6 +50,7 @@ type Change struct {
 type Snapshot struct {
 	Revision int64
 	Values   map[string]string
+	Created  map[string]int64 // the revision at which each key was created: of two keys the younger one has the higher
 }
 
 // Keys lists the keys in order.
@@ -63,16 +64,21 @@ func (s *Store) List(ctx context.Context, prefix string) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("etcd list %s: %w", prefix, s.explain(ctx, err))
 	}
-	out := Snapshot{Revision: resp.Header.Revision, Values: make(map[string]string, len(resp.Kvs))}
+	out := Snapshot{
+		Revision: resp.Header.Revision,
+		Values:   make(map[string]string, len(resp.Kvs)),
+		Created:  make(map[string]int64, len(resp.Kvs)),
+	}
 	for _, kv := range resp.Kvs {
-		out.Values[string(kv.Key)] = string(kv.Value)
+		out.Values[string(kv.Key)], out.Created[string(kv.Key)] = string(kv.Value), kv.CreateRevision
 	}
 	return out, nil
 }
 
 // Follow tells f every change below prefix since the snapshot from (the zero Snapshot: since nothing was there), until ctx or
 // the store ends, whose error it returns. Changes come in order, each call with those that happened together, next to the list
-// that they lead to, which f may read but neither change nor keep. A write of the value that is there already is no change.
+// that they lead to, which f may read but neither change nor keep. A write of the value that is there already is no change. The
+// first list is told even if nothing has changed.
 //
 // A server that is away is waited for. After a compaction, and whenever the lease was lost (the server may be another one, with
 // other data and lower revisions, where a watch would stay silent), the list is read again and the difference told.
@@ -81,12 +87,13 @@ func (s *Store) Follow(ctx context.Context, prefix string, from Snapshot, f func
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 
-	now := Snapshot{Revision: from.Revision, Values: maps.Clone(from.Values)}
-	if now.Values == nil {
-		now.Values = map[string]string{}
-	}
+	now := Snapshot{Revision: from.Revision, Values: map[string]string{}, Created: map[string]int64{}}
+	maps.Copy(now.Values, from.Values)
+	maps.Copy(now.Created, from.Created)
+	listed := from.Revision != 0
 	tell := func(changes []Change) {
-		if len(changes) > 0 {
+		if len(changes) > 0 || !listed {
+			listed = true
 			f(changes, now)
 		}
 	}
@@ -151,26 +158,30 @@ func (s *Store) watch(ctx context.Context, prefix string, now *Snapshot, renewed
 			}
 			worked = true
 			now.Revision = max(now.Revision, resp.Header.Revision)
-			tell(apply(now.Values, resp.Events))
+			tell(now.apply(resp.Events))
 		}
 	}
 }
 
-// apply brings values up to date and returns what changed.
-func apply(values map[string]string, events []*clientv3.Event) []Change {
+// apply brings the snapshot up to date and returns what changed.
+func (s *Snapshot) apply(events []*clientv3.Event) []Change {
 	changes := make([]Change, 0, len(events))
 	for _, e := range events {
 		key, value := string(e.Kv.Key), string(e.Kv.Value)
-		old, known := values[key]
+		old, known := s.Values[key]
+		if e.Type == mvccpb.DELETE {
+			if known {
+				delete(s.Values, key)
+				delete(s.Created, key)
+				changes = append(changes, Change{Kind: Removed, Key: key, Value: old})
+			}
+			continue
+		}
+		s.Values[key], s.Created[key] = value, e.Kv.CreateRevision
 		switch {
-		case e.Type == mvccpb.DELETE && known:
-			delete(values, key)
-			changes = append(changes, Change{Kind: Removed, Key: key, Value: old})
-		case e.Type == mvccpb.PUT && !known:
-			values[key] = value
+		case !known:
 			changes = append(changes, Change{Kind: Created, Key: key, Value: value})
-		case e.Type == mvccpb.PUT && old != value:
-			values[key] = value
+		case old != value:
 			changes = append(changes, Change{Kind: Changed, Key: key, Value: value})
 		}
 	}

@@ -203,8 +203,10 @@ func (d *serviceDiscovery) follow(store *etcd.Store, application string, listene
 		f = &following{}
 		d.following[application] = f
 		d.wg.Go(func() {
-			err := store.Follow(d.ctx, etcd.ServicePrefix(application), etcd.Snapshot{}, func(_ []etcd.Change, now etcd.Snapshot) {
-				f.tell(application, valuesOf(now))
+			err := store.Follow(d.ctx, etcd.ServicePrefix(application), etcd.Snapshot{}, func(changes []etcd.Change, now etcd.Snapshot) {
+				if len(changes) > 0 { // not a first list that is empty: dubbo-go has asked before, and has that already
+					f.tell(application, valuesOf(now))
+				}
 			})
 			if d.ctx.Err() == nil {
 				logger.Warnf("[Graceful][Etcd] stopped following: service=%s err=%v", application, err)
