@@ -140,8 +140,8 @@ func TestShareGrowsWithAge(t *testing.T) {
 				f.fresh(3)
 				time.Sleep(tc.age)
 				weights := []float64{1, 1, 1, tc.share}
-				requireShares(t, f.count(100_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), weights)
-				requireShares(t, f.count(100_000, func() base.Invoker { return f.healthy(defaults) }), weights)
+				requireShares(t, f.count(40_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), weights)
+				requireShares(t, f.count(40_000, func() base.Invoker { return f.healthy(defaults) }), weights)
 			})
 		})
 	}
@@ -154,7 +154,7 @@ func TestSharesAreEqualWhenAllWarmUpAtOnce(t *testing.T) {
 			f.fresh(i)
 		}
 		for range 4 {
-			requireShares(t, f.count(50_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), []float64{1, 1, 1, 1, 1})
+			requireShares(t, f.count(20_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), []float64{1, 1, 1, 1, 1})
 			time.Sleep(40 * time.Second)
 		}
 	})
@@ -186,8 +186,8 @@ func TestSharesFollowWeights(t *testing.T) {
 				weights[i] *= instance.WarmupShare(time.Duration(age)*time.Hour, 1000*time.Hour, 1, 0.1)
 			}
 		}
-		requireShares(rt, f.count(5_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), weights)
-		requireShares(rt, f.count(5_000, func() base.Invoker { return f.healthy(defaults) }), weights)
+		requireShares(rt, f.count(1_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), weights)
+		requireShares(rt, f.count(1_000, func() base.Invoker { return f.healthy(defaults) }), weights)
 	})
 }
 
@@ -222,8 +222,8 @@ func TestEjectedInstancesAreLeftOut(t *testing.T) {
 				for i := range tc.refused {
 					f.fail(tc.ejected+i, attempt.NotExecuted)
 				}
-				requireShares(t, f.count(20_000, func() base.Invoker { return f.healthy(tc.limits) }), tc.expected)
-				requireShares(t, f.count(20_000, func() base.Invoker {
+				requireShares(t, f.count(4_000, func() base.Invoker { return f.healthy(tc.limits) }), tc.expected)
+				requireShares(t, f.count(4_000, func() base.Invoker {
 					return f.Through(&uniform{f.Source}, f.invokers, f.calls, tc.limits)
 				}), tc.expected)
 			}
@@ -421,13 +421,13 @@ func model(states []standing, l Limits) []bool {
 
 func TestWeightsAreReadOnce(t *testing.T) {
 	f := newFleet(t, 3, "weight=50", "weight=0", "weight=200&methods.Order.weight=400&methods.Cancel.weight=0")
-	requireShares(t, f.count(50_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), []float64{50, 100, 400})
+	requireShares(t, f.count(20_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), []float64{50, 100, 400})
 	cancel := invocation.NewRPCInvocationWithOptions(invocation.WithMethodName("Cancel"))
-	requireShares(t, f.count(50_000, func() base.Invoker { return f.Weighted(f.invokers, cancel) }), []float64{50, 100, 200})
+	requireShares(t, f.count(20_000, func() base.Invoker { return f.Weighted(f.invokers, cancel) }), []float64{50, 100, 200})
 
 	// dubbo-go 2864: a weight changes while the consumer runs; dubbo-go hands in another invoker.
 	f.invokers[0] = base.NewBaseInvoker(newURL(t, 0, "weight=800"))
-	requireShares(t, f.count(50_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), []float64{800, 100, 400})
+	requireShares(t, f.count(20_000, func() base.Invoker { return f.Weighted(f.invokers, f.calls) }), []float64{800, 100, 400})
 	assert.Equal(t, 4, f.weights.current.Load().used)
 }
 
@@ -470,6 +470,8 @@ type shifting struct{ *base.BaseInvoker }
 func (s shifting) GetURL() *common.URL { return s.BaseInvoker.GetURL().Clone() }
 
 func TestInvokersWithoutSteadyURLFillNoMemory(t *testing.T) {
+	defer func(old int) { generationSize = old }(generationSize)
+	generationSize = 1 << 10
 	f := newFleet(t, 2)
 	for i, invoker := range f.invokers {
 		f.invokers[i] = shifting{invoker.(*base.BaseInvoker)}

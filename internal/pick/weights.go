@@ -28,12 +28,12 @@ const (
 	// hundred nanoseconds for each instance, once a minute.
 	generationAge = time.Minute
 
-	// generationSize bounds the URLs kept, for invokers that make a new URL each time they are asked.
-	generationSize = 1 << 16
-
 	methodPrefix = "methods."
 	weightSuffix = "." + constant.WeightKey
 )
+
+// generationSize bounds the URLs kept, for invokers that make a new URL each time they are asked. Tests lower it.
+var generationSize = 1 << 16
 
 // weights remembers the weights that were read out of URLs, since reading one takes a lock and parses a number.
 //

@@ -10,6 +10,7 @@ package probe
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -149,32 +150,42 @@ func (p *Prober) run(ctx context.Context) {
 			p.conclude(o)
 		case <-timer.C:
 		}
-		timer.Stop()
-		now := time.Now()
-		var next time.Time
-		for addr, busy := range watched {
-			if busy {
-				continue
-			}
-			due := p.due(addr)
-			switch {
-			case due.IsZero():
-				delete(watched, addr)
-			case due.After(now):
-				if next.IsZero() || due.Before(next) {
-					next = due
-				}
-			case dialing < parallel:
-				dialing++
-				watched[addr] = true
-				go func() { outcomes <- outcome{addr, p.try(ctx, addr)} }()
-			}
-			// Else it waits for the end of another dial.
+		queue := p.queue(watched)
+		for len(queue) > 0 && dialing < parallel && !queue[0].due.After(time.Now()) {
+			addr := queue[0].addr
+			queue = queue[1:]
+			dialing++
+			watched[addr] = true
+			go func() { outcomes <- outcome{addr, p.try(ctx, addr)} }()
 		}
-		if !next.IsZero() {
-			timer.Reset(next.Sub(now))
+		timer.Stop()
+		if len(queue) > 0 && dialing < parallel {
+			timer.Reset(time.Until(queue[0].due))
 		}
 	}
+}
+
+// appointment is a dial that is due some time.
+type appointment struct {
+	addr string
+	due  time.Time
+}
+
+// queue returns who is to be dialled, the one that has waited longest first, and forgets who needs no dial any more.
+func (p *Prober) queue(watched map[string]bool) []appointment {
+	var queue []appointment
+	for addr, busy := range watched {
+		if busy {
+			continue
+		}
+		if due := p.due(addr); due.IsZero() {
+			delete(watched, addr)
+		} else {
+			queue = append(queue, appointment{addr, due})
+		}
+	}
+	slices.SortFunc(queue, func(a, b appointment) int { return a.due.Compare(b.due) })
+	return queue
 }
 
 // due returns when an instance should be dialled, the zero time if it should not.
@@ -207,16 +218,22 @@ func (p *Prober) try(ctx context.Context, addr string) error {
 // conclude hands what a dial came to on to the table.
 func (p *Prober) conclude(o outcome) {
 	now := time.Now()
-	e := p.Table.Lookup(o.addr)
-	if e == nil || !e.NeedsDial(now) {
+	// Asked as the queue is filled, so that a dial without a result cannot be due again at once.
+	if due := p.due(o.addr); due.IsZero() || due.After(now) {
 		return // another instance is there, or a live request has restored it meanwhile
+	}
+	e := p.Table.Lookup(o.addr)
+	if e == nil {
+		return
 	}
 	before := e.Verdict(now)
 	e.Dialed(o.err == nil, now)
 	switch after := e.Verdict(now); {
+	case o.err == nil:
+		logger.Infof("[Graceful][Probe] instance=%s dial=ok was=%s is=%s", o.addr, before, after)
 	case after != before:
-		logger.Infof("[Graceful][Probe] instance=%s was=%s is=%s err=%v", o.addr, before, after, o.err)
-	case o.err != nil:
-		logger.Debugf("[Graceful][Probe] instance=%s is=%s err=%v", o.addr, after, o.err)
+		logger.Warnf("[Graceful][Probe] instance=%s dial=failed was=%s is=%s err=%v", o.addr, before, after, o.err)
+	default:
+		logger.Debugf("[Graceful][Probe] instance=%s dial=failed is=%s err=%v", o.addr, after, o.err)
 	}
 }
