@@ -175,12 +175,12 @@ func read(shutdown *global.ShutdownConfig) (config.Settings, error) {
 // since the package that would use it may not be imported.
 func checkBalancers(s *config.Settings, registered []string) error {
 	slices.Sort(registered)
-	for key, name := range map[string]string{"loadbalance": s.Loadbalance, "blacklist.loadbalance": s.Blacklist.Loadbalance} {
-		if name == "" || !s.IsSet(key) || slices.Contains(registered, name) {
+	for _, b := range []struct{ key, name string }{{"blacklist.loadbalance", s.Blacklist.Loadbalance}, {"loadbalance", s.Loadbalance}} {
+		if b.name == "" || !s.IsSet(b.key) || slices.Contains(registered, b.name) {
 			continue
 		}
 		return &config.Error{
-			Key: config.Prefix + "." + key, Value: name, Problem: "is no registered load balancer (is its package imported?)",
+			Key: config.Prefix + "." + b.key, Value: b.name, Problem: "is no registered load balancer (is its package imported?)",
 			Allowed: strings.Join(registered, ", "),
 		}
 	}
