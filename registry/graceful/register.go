@@ -11,9 +11,13 @@ import (
 	"github.com/dubbogo/gost/log/logger"
 
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
+	"dubbo.apache.org/dubbo-go/v3/config_center"
+	"dubbo.apache.org/dubbo-go/v3/metadata/report"
 	"dubbo.apache.org/dubbo-go/v3/registry"
 
 	// What is decorated.
+	_ "dubbo.apache.org/dubbo-go/v3/config_center/zookeeper"
+	_ "dubbo.apache.org/dubbo-go/v3/metadata/report/zookeeper"
 	_ "dubbo.apache.org/dubbo-go/v3/registry/zookeeper"
 )
 
@@ -23,6 +27,8 @@ func init() {
 	for _, name := range []string{protocol, protocol + "+zookeeper", protocol + "+nacos", protocol + "+etcdv3"} {
 		extension.SetRegistry(name, newInterfaceRegistry)
 		extension.SetServiceDiscovery(name, newServiceDiscovery)
+		extension.SetMetadataReportFactory(name, func() report.MetadataReportFactory { return reports })
+		extension.SetConfigCenterFactory(name, func() config_center.DynamicConfigurationFactory { return configFactory{} })
 	}
 }
 
