@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -361,4 +362,261 @@ func TestZooKeeperServiceLevel(t *testing.T) {
 	require.NoError(t, provider.Unregister(in))
 	got.await(t, "empty", func(l []item) bool { return len(l) == 0 })
 	assert.Empty(t, consumer.GetInstances("backend"))
+}
+
+// A subscriber that reads like everybody else: it notes every list of children, and whether one was ever without, or twice
+// with, the instance between the marks.
+type plainSubscriber struct {
+	stop  context.CancelFunc
+	done  chan struct{}
+	mu    sync.Mutex
+	lists [][]string
+}
+
+func newPlainSubscriber(t *testing.T, conn *zk.Conn, dir string) *plainSubscriber {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &plainSubscriber{stop: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		for ctx.Err() == nil {
+			children, _, w, err := conn.ChildrenW(dir)
+			if err != nil {
+				select {
+				case <-ctx.Done():
+				case <-time.After(10 * time.Millisecond):
+				}
+				continue
+			}
+			p.mu.Lock()
+			p.lists = append(p.lists, children)
+			p.mu.Unlock()
+			select {
+			case <-ctx.Done():
+			case <-w.EvtCh:
+			}
+		}
+	}()
+	t.Cleanup(p.end)
+	return p
+}
+
+func (p *plainSubscriber) end() {
+	p.stop()
+	<-p.done
+}
+
+func (p *plainSubscriber) seen() [][]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([][]string(nil), p.lists...)
+}
+
+// eventually waits for something outside of the process.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, testWait, 10*time.Millisecond, what)
+}
+
+func TestZooKeeperFrozenServerKeepsRecordsAndSubscriptions(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	ctx := testContext(t)
+	const service = "shop.Frozen"
+	dir := "/dubbo/" + service + "/providers"
+	addr, app := listen(t), listen(t)
+	// A session of 6 s outlives the freeze; the connection, given up after 4 s without an answer, does not.
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "6s")
+
+	provider := newTestRegistry(t, u)
+	require.NoError(t, provider.Register(providerURL(t, addr, service)))
+	require.NoError(t, provider.RegisterService())
+	discovery := newTestDiscovery(t, u)
+	require.NoError(t, discovery.Register(testInstance(app)))
+
+	consumer := newTestRegistry(t, u)
+	got := newLists()
+	ref := referenceURL(t, service)
+	require.NoError(t, consumer.LoadSubscribeInstances(ref, got))
+	follower := newTestDiscovery(t, u)
+	gotApps := newApps("backend")
+	require.NoError(t, follower.AddListener(gotApps))
+	gotApps.await(t, "one instance", func(l []item) bool { return len(l) == 1 })
+
+	look := onlooker(t, server.Addr)
+	plain := newPlainSubscriber(t, look, dir)
+	children, _, err := look.Children(dir)
+	require.NoError(t, err)
+	node, appNode := dir+"/"+children[0], "/services/backend/"+app
+	_, before, err := look.Get(node)
+	require.NoError(t, err)
+	_, appBefore, err := look.Get(appNode)
+	require.NoError(t, err)
+
+	recoveries := make(chan string, 8)
+	OnRecover(func(id string) { recoveries <- id })
+
+	require.NoError(t, server.Freeze())
+	time.Sleep(5 * time.Second) // the freeze itself
+	// A status that changes while nobody answers is written as soon as somebody does.
+	draining := wire.Mark{Status: wire.Draining, Start: self.Current().Start, Seq: self.Current().Seq + 1}
+	announced := make(chan error, 2)
+	go func() { announced <- provider.Announce(ctx, draining) }()
+	go func() { announced <- discovery.Announce(ctx, draining) }()
+	require.NoError(t, server.Thaw())
+	require.NoError(t, <-announced)
+	require.NoError(t, <-announced)
+	assert.Equal(t, "main", <-recoveries)
+
+	data, after, err := look.Get(node)
+	require.NoError(t, err)
+	assert.Equal(t, before.Czxid, after.Czxid, "the node must survive")
+	assert.Equal(t, draining.Encode(), string(data))
+	_, appAfter, err := look.Get(appNode)
+	require.NoError(t, err)
+	assert.Equal(t, appBefore.Czxid, appAfter.Czxid)
+
+	// The subscriptions live: another provider, on each level, is seen.
+	second, secondApp := listen(t), listen(t)
+	other := newTestRegistry(t, u)
+	require.NoError(t, other.Register(providerURL(t, second, service)))
+	require.NoError(t, other.RegisterService())
+	otherApp := newTestDiscovery(t, u)
+	require.NoError(t, otherApp.Register(testInstance(secondApp)))
+	got.await(t, "two providers", func(l []string) bool { return len(l) == 2 })
+	gotApps.await(t, "two instances", func(l []item) bool { return len(l) == 2 })
+
+	require.NoError(t, provider.Withdraw(ctx))
+	got.await(t, "one provider", func(l []string) bool { return len(l) == 1 && l[0] == second+"?" })
+	eventually(t, "the plain subscriber sees the removal", func() bool {
+		l := plain.seen()
+		return len(l) > 0 && len(l[len(l)-1]) == 1
+	})
+	for i, l := range plain.seen() {
+		assert.NotEmpty(t, l, "list %d", i)
+	}
+}
+
+func TestZooKeeperLostSessionPublishesTheCurrentStatus(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	ctx := testContext(t)
+	const service = "shop.Lost"
+	addr, app := listen(t), listen(t)
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "1s")
+	provider := newTestRegistry(t, u)
+	require.NoError(t, provider.Register(providerURL(t, addr, service)))
+	require.NoError(t, provider.RegisterService())
+	discovery := newTestDiscovery(t, u)
+	require.NoError(t, discovery.Register(testInstance(app)))
+	draining := wire.Mark{Status: wire.Draining, Start: self.Current().Start, Seq: self.Current().Seq + 1}
+	require.NoError(t, provider.Announce(ctx, draining))
+	require.NoError(t, discovery.Announce(ctx, draining))
+
+	consumer := newTestRegistry(t, u)
+	got := newLists()
+	require.NoError(t, consumer.LoadSubscribeInstances(referenceURL(t, service), got))
+
+	lost := expireSession(t, server, provider.pub.(*zkPublisher).conn)
+	look := onlooker(t, server.Addr)
+	dir := "/dubbo/" + service + "/providers"
+	owned := func(path string) bool {
+		data, stat, err := look.Get(path)
+		return err == nil && stat.EphemeralOwner != lost && strings.Contains(string(data), "DRAINING")
+	}
+	eventually(t, "interface record of the new session", func() bool {
+		children, _, err := look.Children(dir)
+		return err == nil && len(children) == 1 && owned(dir+"/"+children[0])
+	})
+	eventually(t, "service record of the new session", func() bool { return owned("/services/backend/" + app) })
+
+	second := listen(t)
+	other := newTestRegistry(t, u)
+	require.NoError(t, other.Register(providerURL(t, second, service)))
+	require.NoError(t, other.RegisterService())
+	got.await(t, "both providers after the lost session", func(l []string) bool { return len(l) == 2 })
+}
+
+// expireSession has the server forget a session, by a freeze that is longer than it, and returns its id.
+func expireSession(t *testing.T, server *testserver.Server, c *zkConn) int64 {
+	t.Helper()
+	conn, err := c.ready(testContext(t))
+	require.NoError(t, err)
+	id := conn.SessionID()
+	expired := make(chan struct{}, 8)
+	cancel := c.onSession(func() { expired <- struct{}{} })
+	defer cancel()
+	for conn.SessionID() == id {
+		require.NoError(t, server.Freeze())
+		time.Sleep(3 * time.Second) // longer than the session
+		require.NoError(t, server.Thaw())
+		select {
+		case <-expired:
+		case <-time.After(testWait):
+			require.FailNow(t, "no session")
+		}
+	}
+	return id
+}
+
+func TestZooKeeperStalePredecessorIsReplaced(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	look := onlooker(t, server.Addr)
+	addr := listen(t)
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "5s")
+	const service = "shop.Stale"
+
+	// The predecessor's session: alive, with nodes at both paths.
+	rec := record{url: providerURL(t, addr, service)}
+	old := wire.Mark{Status: wire.Draining, Start: wire.NewStartID(time.Now().Add(-time.Hour)), Seq: 2}
+	node := "/dubbo/" + service + "/providers/" + encodedURL(rec)
+	appNode := "/services/backend/" + addr
+	for _, path := range []string{node, appNode} {
+		require.NoError(t, createParents(look, path[:strings.LastIndex(path, "/")]))
+		_, err := look.Create(path, []byte(old.Encode()), zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	provider := newTestRegistry(t, u)
+	require.NoError(t, provider.Register(rec.url))
+	require.NoError(t, provider.RegisterService())
+	discovery := newTestDiscovery(t, u)
+	require.NoError(t, discovery.Register(testInstance(addr)))
+	for _, path := range []string{node, appNode} {
+		data, stat, err := look.Get(path)
+		require.NoError(t, err)
+		assert.NotEqual(t, look.SessionID(), stat.EphemeralOwner, path)
+		assert.Contains(t, string(data), self.Current().Start, path)
+	}
+	// A successor has the address: what we unregister is not ours to remove any more.
+	require.NoError(t, look.Delete(appNode, -1))
+	successor := []byte(`{"name":"backend","payload":{"metadata":{"graceful.start":"1-aaaa"}}}`)
+	_, err := look.Create(appNode, successor, zk.FlagEphemeral, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	require.NoError(t, discovery.Unregister(testInstance(addr)))
+	data, _, err := look.Get(appNode)
+	require.NoError(t, err)
+	assert.Equal(t, successor, data)
+}
+
+func TestZooKeeperDownAtStart(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	require.NoError(t, server.Stop())
+	addr, app := listen(t), listen(t)
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "1s")
+	const service = "shop.Down"
+	provider := newTestRegistry(t, u)
+	require.NoError(t, provider.Register(providerURL(t, addr, service)))
+	require.NoError(t, provider.RegisterService(), "a registry that is down must not end the start")
+	discovery := newTestDiscovery(t, u)
+	require.NoError(t, discovery.Register(testInstance(app)))
+	consumer := newTestRegistry(t, u)
+	got := newLists()
+	require.NoError(t, consumer.LoadSubscribeInstances(referenceURL(t, service), got))
+	assert.Empty(t, got.last())
+
+	require.NoError(t, server.Restart(context.Background()))
+	got.await(t, "the provider, once the server is up", func(l []string) bool { return len(l) == 1 })
+	look := onlooker(t, server.Addr)
+	eventually(t, "the instance, once the server is up", func() bool {
+		exists, _, err := look.Exists("/services/backend/" + app)
+		return err == nil && exists
+	})
 }
