@@ -8,9 +8,15 @@ import (
 )
 
 import (
+	_ "github.com/dubbogo/graceful/cluster/loadbalance/blacklist"
+	_ "github.com/dubbogo/graceful/cluster/loadbalance/warmup"
 	"github.com/dubbogo/graceful/config"
+	_ "github.com/dubbogo/graceful/filter/active"
+	_ "github.com/dubbogo/graceful/graceful_shutdown"
 	_ "github.com/dubbogo/graceful/internal/bootstrap"
 	"github.com/dubbogo/graceful/internal/settings"
+	_ "github.com/dubbogo/graceful/registry/etcdv3"
+	_ "github.com/dubbogo/graceful/registry/graceful"
 )
 
 // ErrTooLate is what Configure and FromInstance return once a service or reference has been set up: by then the settings
