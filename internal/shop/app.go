@@ -196,10 +196,10 @@ func (a *instanceApp) serve(do work) error {
 	}
 	s := a.o.serves()
 	if a.o.Protocol == constant.DubboProtocol {
-		err = srv.RegisterService(&dubboHandler{s.key, do}, server.WithInterface(s.name),
+		err = srv.RegisterService(&DubboHandler{s.key, do}, server.WithInterface(s.name),
 			server.WithSerialization(constant.Hessian2Serialization))
 	} else {
-		err = s.register(srv, &tripleHandler{s.key, do})
+		err = s.register(srv, &TripleHandler{s.key, do})
 	}
 	if err != nil {
 		return err
@@ -234,11 +234,11 @@ func (a *loadApp) serve(do work) error {
 	s := a.o.serves()
 	switch {
 	case a.o.Protocol == constant.DubboProtocol:
-		dubbo.SetProviderService(&dubboHandler{s.key, do})
+		dubbo.SetProviderService(&DubboHandler{s.key, do})
 	case s.key == frontService.key:
-		shoppb.SetFrontProvider(&tripleHandler{s.key, do})
+		shoppb.SetFrontProvider(&TripleHandler{s.key, do})
 	default:
-		shoppb.SetBackendProvider(&tripleHandler{s.key, do})
+		shoppb.SetBackendProvider(&TripleHandler{s.key, do})
 	}
 	if err := a.load(); err != nil {
 		return err

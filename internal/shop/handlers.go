@@ -91,31 +91,31 @@ func forward(o *Options, ledger *Ledger, backend caller) work {
 	}
 }
 
-// tripleHandler serves a role over Triple. name is its key in dubbogo.yml.
-type tripleHandler struct {
+// TripleHandler serves a role over Triple. name is its key in dubbogo.yml.
+type TripleHandler struct {
 	name string
 	do   work
 }
 
 // Reference is read by dubbo-go.
-func (h *tripleHandler) Reference() string { return h.name }
+func (h *TripleHandler) Reference() string { return h.name }
 
 // Order implements shoppb.Handler.
-func (h *tripleHandler) Order(ctx context.Context, req *shoppb.OrderRequest) (*shoppb.OrderReply, error) {
+func (h *TripleHandler) Order(ctx context.Context, req *shoppb.OrderRequest) (*shoppb.OrderReply, error) {
 	return h.do(ctx, req.GetId())
 }
 
-// dubboHandler serves a role over the dubbo protocol; dubbo-go finds Order by reflection.
-type dubboHandler struct {
+// DubboHandler serves a role over the dubbo protocol; dubbo-go finds Order by reflection.
+type DubboHandler struct {
 	name string
 	do   work
 }
 
 // Reference is read by dubbo-go.
-func (h *dubboHandler) Reference() string { return h.name }
+func (h *DubboHandler) Reference() string { return h.name }
 
 // Order serves one request.
-func (h *dubboHandler) Order(ctx context.Context, req *dubboRequest) (*dubboReply, error) {
+func (h *DubboHandler) Order(ctx context.Context, req *dubboRequest) (*dubboReply, error) {
 	r, err := h.do(ctx, req.ID)
 	if err != nil {
 		return nil, fmt.Errorf("%w", err)
