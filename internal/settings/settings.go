@@ -142,6 +142,21 @@ func Load(shutdown *global.ShutdownConfig) error {
 	return err
 }
 
+// Isolate makes this package as it is in a process that has just started, now and when the test t ends. It is for tests of packages
+// that load settings; they cannot run in parallel, since settings belong to the process.
+func Isolate(t interface{ Cleanup(func()) }) {
+	reset := func() {
+		state.Lock()
+		defer state.Unlock()
+		state.options, state.fromIns, state.configMap, state.registries = nil, false, nil, nil
+		state.loaded, state.err, state.shutdown, state.waiting = false, nil, nil, nil
+		s := config.Default()
+		current.Store(&s)
+	}
+	reset()
+	t.Cleanup(reset)
+}
+
 // read is called with the lock held.
 func read(shutdown *global.ShutdownConfig) (config.Settings, error) {
 	configMap, registries := state.configMap, state.registries

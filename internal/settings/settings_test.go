@@ -26,21 +26,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// fresh makes the package as it is in a process that has just started. The state is that of a process: tests in here do
-// not run in parallel.
-func fresh(t *testing.T) {
-	reset := func() {
-		state.Lock()
-		defer state.Unlock()
-		state.options, state.fromIns, state.configMap, state.registries = nil, false, nil, nil
-		state.loaded, state.err, state.shutdown, state.waiting = false, nil, nil, nil
-		s := config.Default()
-		current.Store(&s)
-	}
-	reset()
-	t.Cleanup(reset)
-}
-
 func instance(t *testing.T, configMap map[string]any) *dubbo.Instance {
 	ins, err := dubbo.NewInstance(dubbo.WithName("settings-test"), dubbo.WithCustom(configMap))
 	require.NoError(t, err)
@@ -48,13 +33,13 @@ func instance(t *testing.T, configMap map[string]any) *dubbo.Instance {
 }
 
 func TestDefaultsBeforeAnyLoad(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	assert.Equal(t, config.Default(), *Get())
 	assert.Nil(t, Shutdown())
 }
 
 func TestOptionsWinOverTheFile(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	require.NoError(t, Configure(config.WithDrainTimeout(7*time.Second)))
 	require.NoError(t, FromInstance(instance(t, map[string]any{"graceful": map[string]any{"drain": map[string]any{"timeout": "9s", "quiet": "1s"}}})))
 	require.NoError(t, Configure(config.WithWarmupCurve(2)))
@@ -67,7 +52,7 @@ func TestOptionsWinOverTheFile(t *testing.T) {
 }
 
 func TestSettingsAreFinalOnce(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	shutdown := global.DefaultShutdownConfig()
 	require.NoError(t, Load(shutdown))
 	assert.Same(t, shutdown, Shutdown())
@@ -81,7 +66,7 @@ func TestSettingsAreFinalOnce(t *testing.T) {
 }
 
 func TestConfigureRefusesWhatIsNotAllowed(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	err := Configure(config.WithDrainTimeout(time.Second), config.WithWarmupCurve(0))
 	require.ErrorIs(t, err, config.ErrInvalid)
 	assert.EqualError(t, err, "graceful: graceful.warmup.curve: 0 is not allowed; allowed: a number above 0 and up to 10")
@@ -91,7 +76,7 @@ func TestConfigureRefusesWhatIsNotAllowed(t *testing.T) {
 }
 
 func TestFromInstanceErrors(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	assert.Error(t, FromInstance(nil))
 	assert.Error(t, FromInstance(&dubbo.Instance{}))
 	assert.ErrorIs(t, FromInstance(instance(t, map[string]any{"graceful.drain.timeout": 3000})), config.ErrInvalid)
@@ -100,7 +85,7 @@ func TestFromInstanceErrors(t *testing.T) {
 }
 
 func TestFileAndOptionMustFitTogether(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	require.NoError(t, Configure(config.WithShutdownTimeout(50*time.Second)))
 	require.NoError(t, FromInstance(instance(t, map[string]any{"graceful.shutdown.grace-period": "20s"})))
 	err := Load(nil)
@@ -110,7 +95,7 @@ func TestFileAndOptionMustFitTogether(t *testing.T) {
 }
 
 func TestOnLoad(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	var seen []time.Duration
 	record := func(s *config.Settings) {
 		seen = append(seen, s.Drain.Timeout)
@@ -128,7 +113,7 @@ func TestOnLoad(t *testing.T) {
 }
 
 func TestOnLoadIsNotCalledWithBadSettings(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	OnLoad(func(*config.Settings) { t.Error("called") })
 	require.NoError(t, Configure(config.WithLoadbalance("no-such-balancer")))
 	require.ErrorIs(t, Load(nil), config.ErrInvalid)
@@ -159,7 +144,7 @@ func TestUnregisteredLoadBalancer(t *testing.T) {
 	}
 
 	// And against what is really registered.
-	fresh(t)
+	Isolate(t)
 	extension.SetLoadbalance("settings-test", func() loadbalance.LoadBalance { return nil })
 	t.Cleanup(func() { extension.UnregisterLoadbalance("settings-test") })
 	require.NoError(t, Configure(config.WithLoadbalance("settings-test")))
@@ -209,7 +194,7 @@ func TestCheckRegistries(t *testing.T) {
 }
 
 func TestFromInstanceChecksRegistries(t *testing.T) {
-	fresh(t)
+	Isolate(t)
 	// The instance is built without its registries: dubbo-go would look for a metadata report of that name first.
 	ins := instance(t, nil)
 	require.NoError(t, FromInstance(ins))
