@@ -37,8 +37,8 @@ func (t tripleCaller) order(ctx context.Context, id string) (*shoppb.OrderReply,
 type dubboCaller struct{ conn *client.Connection }
 
 func (d dubboCaller) order(ctx context.Context, id string) (*shoppb.OrderReply, error) {
-	reply := new(dubboReply)
-	if err := d.conn.CallUnary(ctx, []any{&dubboRequest{ID: id}}, reply, shoppb.MethodOrder); err != nil {
+	reply := new(DubboReply)
+	if err := d.conn.CallUnary(ctx, []any{&DubboRequest{ID: id}}, reply, shoppb.MethodOrder); err != nil {
 		return nil, err
 	}
 	return &shoppb.OrderReply{
@@ -91,7 +91,8 @@ func forward(o *Options, ledger *Ledger, backend caller) work {
 	}
 }
 
-// TripleHandler serves a role over Triple. name is its key in dubbogo.yml.
+// TripleHandler serves a role over Triple; dubbo-go insists on an exported type. name is its key in
+// dubbogo.yml.
 type TripleHandler struct {
 	name string
 	do   work
@@ -115,10 +116,10 @@ type DubboHandler struct {
 func (h *DubboHandler) Reference() string { return h.name }
 
 // Order serves one request.
-func (h *DubboHandler) Order(ctx context.Context, req *dubboRequest) (*dubboReply, error) {
+func (h *DubboHandler) Order(ctx context.Context, req *DubboRequest) (*DubboReply, error) {
 	r, err := h.do(ctx, req.ID)
 	if err != nil {
 		return nil, fmt.Errorf("%w", err)
 	}
-	return &dubboReply{ID: r.GetId(), ServedBy: r.GetServedBy(), Via: r.GetVia(), Attempts: r.GetAttempts(), Payload: r.GetPayload()}, nil
+	return &DubboReply{ID: r.GetId(), ServedBy: r.GetServedBy(), Via: r.GetVia(), Attempts: r.GetAttempts(), Payload: r.GetPayload()}, nil
 }

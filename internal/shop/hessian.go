@@ -8,19 +8,19 @@ import (
 )
 
 func init() {
-	hessian.RegisterPOJO(&dubboRequest{})
-	hessian.RegisterPOJO(&dubboReply{})
+	hessian.RegisterPOJO(&DubboRequest{})
+	hessian.RegisterPOJO(&DubboReply{})
 }
 
-// dubboRequest and dubboReply are the messages of shop.proto for the dubbo protocol, which carries
+// DubboRequest and DubboReply are the messages of shop.proto for the dubbo protocol, which carries
 // Hessian and knows nothing of protobuf.
-type dubboRequest struct {
+type DubboRequest struct {
 	ID string
 }
 
-func (*dubboRequest) JavaClassName() string { return "shop.OrderRequest" }
+func (*DubboRequest) JavaClassName() string { return "shop.OrderRequest" }
 
-type dubboReply struct {
+type DubboReply struct {
 	ID       string
 	ServedBy string
 	Via      string
@@ -28,4 +28,4 @@ type dubboReply struct {
 	Payload  []byte
 }
 
-func (*dubboReply) JavaClassName() string { return "shop.OrderReply" }
+func (*DubboReply) JavaClassName() string { return "shop.OrderReply" }
