@@ -102,7 +102,7 @@ func TestDecodeErrors(t *testing.T) {
 		"percent sign":                 {tree{"graceful.blacklist.max-percent": "50%"}, "graceful.blacklist.max-percent: 50% is no whole number; allowed: a whole number from 0 to 100"},
 		"fraction for a whole number":  {tree{"graceful.warmup.requests": 1.5}, "graceful.warmup.requests: 1.5 is no whole number; allowed: a whole number from 0 to 1000000"},
 		"huge number":                  {tree{"graceful.warmup.requests": 1e300}, "graceful.warmup.requests: 1e+300 is no whole number; allowed: a whole number from 0 to 1000000"},
-		"zero errors":                  {tree{"graceful.blacklist.timeout-errors": 0}, "graceful.blacklist.timeout-errors: 0 is not allowed; allowed: a whole number from 1 to 1000"},
+		"negative errors":              {tree{"graceful.blacklist.timeout-errors": -5}, "graceful.blacklist.timeout-errors: -5 is not allowed; allowed: a whole number from 0 to 1000"},
 		"yes for a switch":             {tree{"graceful.retry.enabled": "yes"}, "graceful.retry.enabled: yes is neither true nor false; allowed: true, false"},
 		"number for a switch":          {tree{"graceful.retry.enabled": 1}, "graceful.retry.enabled: 1 is neither true nor false; allowed: true, false"},
 		"number for a text":            {tree{"graceful.warmup.policy": 1}, "graceful.warmup.policy: 1 is no text; allowed: random"},

@@ -98,7 +98,7 @@ type Warmup struct {
 	Policy string
 }
 
-// Blacklist sets how a consumer ejects instances that fail.
+// Blacklist sets how a consumer ejects instances that fail. A number of errors of 0 switches ejections for that class off.
 type Blacklist struct {
 	// ConnectErrors is how many connections in a row must be refused. Default 1: nothing listens there, the next would be refused too.
 	ConnectErrors int

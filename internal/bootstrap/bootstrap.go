@@ -25,6 +25,8 @@ import (
 )
 
 import (
+	"github.com/dubbogo/graceful/cluster/instance"
+	"github.com/dubbogo/graceful/config"
 	"github.com/dubbogo/graceful/internal/settings"
 )
 
@@ -32,6 +34,7 @@ const name = "graceful"
 
 func init() {
 	extension.SetConfigPostProcessor(name, &postProcessor{stderr: os.Stderr, exit: os.Exit})
+	settings.OnLoad(func(s *config.Settings) { instance.Default().Configure(limits(s)) })
 }
 
 var hooks struct {
@@ -121,6 +124,26 @@ func (p *postProcessor) first(url *common.URL) {
 func (p *postProcessor) stop(err error) {
 	fmt.Fprintf(p.stderr, "graceful: %v\n", err)
 	p.exit(1)
+}
+
+// limits hands the settings on to the instance table, which knows nothing of package config. What has no key keeps its
+// default.
+func limits(s *config.Settings) instance.Settings {
+	l := instance.DefaultSettings()
+	l.ConnectErrors = s.Blacklist.ConnectErrors
+	l.TransportErrors = s.Blacklist.TransportErrors
+	l.TimeoutErrors = s.Blacklist.TimeoutErrors
+	l.Base = s.Blacklist.Base
+	l.Max = s.Blacklist.Max
+	l.NoticeTime = s.Blacklist.NoticeTime
+	l.MaxPercent = s.Blacklist.MaxPercent
+	l.PanicPercent = s.Blacklist.PanicPercent
+	l.DialInterval = s.HealthCheck.Interval
+	l.WarmupWindow = s.Warmup.Window
+	l.WarmupCurve = s.Warmup.Curve
+	l.WarmupFloor = s.Warmup.Floor
+	l.WarmupRequests = s.Warmup.Requests
+	return l
 }
 
 func attribute[T any](url *common.URL, key string) (T, bool) {

@@ -34,6 +34,7 @@ import (
 )
 
 import (
+	"github.com/dubbogo/graceful/cluster/instance"
 	"github.com/dubbogo/graceful/config"
 	"github.com/dubbogo/graceful/internal/settings"
 )
@@ -267,6 +268,27 @@ func fakeFilters(t *testing.T, fakes map[string]filter.Filter) {
 			}
 		})
 	}
+}
+
+func TestInstanceTableHasTheSameDefaults(t *testing.T) {
+	s := config.Default()
+	assert.Equal(t, instance.DefaultSettings(), limits(&s))
+}
+
+// A key that is not handed on would be accepted and do nothing.
+func TestInstanceTableGetsEverySetting(t *testing.T) {
+	s := config.Default()
+	s.Apply(
+		config.WithBlacklistConnectErrors(2), config.WithBlacklistTransportErrors(3), config.WithBlacklistTimeoutErrors(4),
+		config.WithBlacklistBase(5), config.WithBlacklistMax(6), config.WithBlacklistNoticeTime(7),
+		config.WithBlacklistMaxPercent(8), config.WithBlacklistPanicPercent(9), config.WithHealthCheckInterval(10),
+		config.WithWarmupWindow(11), config.WithWarmupCurve(12), config.WithWarmupFloor(13), config.WithWarmupRequests(14),
+	)
+	assert.Equal(t, instance.Settings{
+		ConnectErrors: 2, TransportErrors: 3, TimeoutErrors: 4, Base: 5, Max: 6, NoticeTime: 7, MaxPercent: 8, PanicPercent: 9,
+		DialInterval: 10, WarmupWindow: 11, WarmupCurve: 12, WarmupFloor: 13, WarmupRequests: 14,
+		HealthyInterval: instance.DefaultSettings().HealthyInterval,
+	}, limits(&s))
 }
 
 func isolate(t *testing.T) {
