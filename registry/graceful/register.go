@@ -21,6 +21,11 @@ import (
 	_ "dubbo.apache.org/dubbo-go/v3/registry/zookeeper"
 )
 
+import (
+	// It loads the settings that this package reads, also where nothing else of this module is imported.
+	_ "github.com/dubbogo/graceful/internal/bootstrap"
+)
+
 func init() {
 	// Every file with a publisher registers it in an init of its own, and those run in the order of the file names: this one
 	// cannot ask which there are.

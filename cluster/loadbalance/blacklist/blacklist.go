@@ -29,6 +29,7 @@ import (
 
 import (
 	"github.com/dubbogo/graceful/config"
+	_ "github.com/dubbogo/graceful/internal/bootstrap" // loads the settings, also where nothing else is imported
 	"github.com/dubbogo/graceful/internal/pick"
 	"github.com/dubbogo/graceful/internal/probe"
 	"github.com/dubbogo/graceful/internal/settings"

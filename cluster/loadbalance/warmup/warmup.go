@@ -22,6 +22,7 @@ import (
 )
 
 import (
+	_ "github.com/dubbogo/graceful/internal/bootstrap" // loads the settings, also where nothing else is imported
 	"github.com/dubbogo/graceful/internal/pick"
 )
 
