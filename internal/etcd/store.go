@@ -40,6 +40,8 @@ const (
 	maxDelay   = 2 * time.Second
 	// revokeTimeout bounds the farewell of Close; what it does not reach in time the server's own expiry removes.
 	revokeTimeout = time.Second
+	// echoDelay gives a dubbo-go consumer the time to read a list and to watch again.
+	echoDelay = 200 * time.Millisecond
 )
 
 var (
@@ -52,8 +54,9 @@ var (
 // Record is one key of this process.
 type Record struct {
 	Key, Value string
-	// Echo has a newly created key written twice, and a neighbour of a deleted key written again unchanged. dubbo-go's own
-	// service discovery acts on updates of existing keys only, so without that it would learn of neither.
+	// Echo has some key of the same directory written again, unchanged, when this one was created or deleted: at once with a
+	// deletion, and a moment later in both cases. dubbo-go's own service discovery acts on updates of existing keys only (it reads
+	// the whole list then), and misses whatever happens while it sets up its next watch, which it does after every event.
 	Echo bool
 }
 
@@ -79,6 +82,7 @@ type Store struct {
 	renewed    chan struct{} // closed and replaced with each lease after the first
 	recover    map[int]func()
 	nextID     int
+	echoing    map[string]struct{} // directories with an echo to come
 }
 
 // record is the desired state of one key. sem serialises the writes, so that the newest value is always the last one written.
@@ -144,6 +148,7 @@ func Open(cfg Config) (*Store, error) {
 		own:     map[clientv3.LeaseID]struct{}{},
 		renewed: make(chan struct{}),
 		recover: map[int]func(){},
+		echoing: map[string]struct{}{},
 	}
 	stores.all[cfg] = s
 	s.wg.Go(s.keepLease)
@@ -160,7 +165,9 @@ func (s *Store) Close() error {
 	delete(stores.all, s.cfg)
 	stores.mu.Unlock()
 
-	s.cancel()
+	s.mu.Lock()
+	s.cancel() // under the lock: nobody starts a goroutine from here on
+	s.mu.Unlock()
 	s.wg.Wait()
 	s.mu.Lock()
 	lease := s.lastLease
@@ -360,9 +367,6 @@ func (s *Store) write(ctx context.Context, r *record, version uint64, value stri
 		return err
 	}
 	resp, err := s.client.Put(ctx, r.key, value, clientv3.WithLease(lease), clientv3.WithPrevKV())
-	if err == nil && echo && resp.PrevKv == nil {
-		_, err = s.client.Put(ctx, r.key, value, clientv3.WithLease(lease))
-	}
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.forgetLease(lease) // the server knows earlier than the keepalive
 	}
@@ -372,6 +376,9 @@ func (s *Store) write(ctx context.Context, r *record, version uint64, value stri
 	s.mu.Lock()
 	r.stored, r.lease, r.ever = version, lease, true
 	s.mu.Unlock()
+	if echo && resp.PrevKv == nil {
+		s.echo(r.key)
+	}
 	return nil
 }
 
@@ -410,6 +417,9 @@ func (s *Store) erase(ctx context.Context, r *record, version uint64, echo bool)
 			return err
 		}
 		if resp.Succeeded {
+			if echo {
+				s.echo(r.key)
+			}
 			break
 		}
 	}
@@ -434,6 +444,43 @@ func (s *Store) neighbour(ctx context.Context, key string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// echo writes a key of this key's directory again, a moment later, this one if it is there.
+func (s *Store) echo(key string) {
+	dir := path.Dir(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, coming := s.echoing[dir]; coming || s.ctx.Err() != nil {
+		return
+	}
+	s.echoing[dir] = struct{}{}
+	s.wg.Go(func() {
+		waited := sleep(s.ctx, echoDelay)
+		s.mu.Lock()
+		delete(s.echoing, dir)
+		s.mu.Unlock()
+		if !waited {
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Timeout)
+		defer cancel()
+		touch := func(key string) (bool, error) {
+			resp, err := s.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), ">", 0)).
+				Then(clientv3.OpPut(key, "", clientv3.WithIgnoreValue(), clientv3.WithIgnoreLease())).Commit()
+			return err == nil && resp.Succeeded, err
+		}
+		done, err := touch(key)
+		if !done && err == nil {
+			var other string
+			if other, err = s.neighbour(ctx, key); other != "" {
+				_, err = touch(other)
+			}
+		}
+		if err != nil && s.ctx.Err() == nil {
+			logger.Debugf("[Graceful][Etcd] consumers without this module may not have noticed a change: directory=%s err=%v", dir, err)
+		}
+	})
 }
 
 func (s *Store) waitLease(ctx context.Context) (clientv3.LeaseID, error) {

@@ -393,6 +393,7 @@ func TestEchoReachesAWatchThatActsOnUpdatesOnly(t *testing.T) {
 	assert.Equal(t, "/p/2=b", nextUpdate())
 	require.NoError(t, s.Delete(ctx, "/p/1"))
 	assert.Equal(t, "/p/2=b", nextUpdate(), "the neighbour is touched when a key goes")
+	assert.Equal(t, "/p/2=b", nextUpdate(), "and once more, for who was not looking")
 	list, err := s.List(ctx, "/p/")
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"/p/2": "b"}, list.Values)

@@ -1,0 +1,16 @@
+// Copyright 2026 The dubbogo/graceful Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdv3
+
+import (
+	"testing"
+)
+
+import (
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent() /* dubbo-go starts some at its import */)
+}
