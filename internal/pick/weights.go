@@ -77,7 +77,7 @@ type weight struct {
 // of returns the weight for an invocation.
 func (w *weight) of(invocation base.Invocation) int64 {
 	if w.methods != nil && invocation != nil {
-		if m, ok := w.methods[invocation.MethodName()]; ok {
+		if m, ok := w.methods[invocation.ActualMethodName()]; ok {
 			return m
 		}
 	}

@@ -97,4 +97,6 @@ func BenchmarkSelect(b *testing.B) {
 
 type passThrough struct{}
 
-func (passThrough) Select(invokers []base.Invoker, _ base.Invocation) base.Invoker { return invokers[0] }
+func (passThrough) Select(invokers []base.Invoker, _ base.Invocation) base.Invoker {
+	return invokers[0]
+}
