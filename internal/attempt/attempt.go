@@ -60,9 +60,12 @@ type Attempt struct {
 // Log holds the attempts of one call, oldest first. The zero value is empty and ready; a nil *Log reads as
 // empty. It is safe for concurrent use, as a forking cluster sends attempts side by side.
 type Log struct {
-	mu   sync.Mutex
-	list []Attempt
-	room [2]Attempt // most calls have one attempt, and need no further allocation
+	mu      sync.Mutex
+	list    []Attempt
+	room    [2]Attempt // most calls have one attempt, and need no further allocation
+	retry   bool       // a retry is under way, for which the attempts from the from-th on are not to be repeated
+	from    int
+	offered int
 }
 
 // Add appends an attempt.
@@ -128,4 +131,61 @@ func (l *Log) Tried(addr string) bool {
 		}
 	}
 	return false
+}
+
+// BeginRetry says that the call is sent again, and must not go to an address that was tried from the n-th attempt on. The draining
+// router keeps it from there.
+func (l *Log) BeginRetry(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retry, l.from, l.offered = true, max(n, 0), 0
+}
+
+// EndRetry undoes BeginRetry.
+func (l *Log) EndRetry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retry = false
+}
+
+// Retrying tells whether a retry is under way.
+func (l *Log) Retrying() bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.retry
+}
+
+// Excluded tells whether a retry is under way that must not go to addr.
+func (l *Log) Excluded(addr string) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.retry {
+		return false
+	}
+	for i := min(l.from, len(l.list)); i < len(l.list); i++ {
+		if l.list[i].Addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+// Offer notes how many instances the router had to choose from during a retry.
+func (l *Log) Offer(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.offered = max(l.offered, n)
+}
+
+// Offered returns the highest number given to Offer since BeginRetry.
+func (l *Log) Offered() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.offered
 }
