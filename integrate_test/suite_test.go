@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -142,7 +143,10 @@ func both(edits ...func(*shop.Options)) func(*shop.Options) {
 func begin(ctx context.Context, t *testing.T, cfg rollout.Config) *rollout.Run {
 	t.Helper()
 	run, err := rollout.Start(ctx, cfg)
-	require.NoError(t, err)
+	if err != nil {
+		keepLogs(t, cfg.Dir)
+		t.Fatalf("%v\n%s", err, logTails(cfg.Dir))
+	}
 	t.Cleanup(func() {
 		run.Close()
 		if t.Failed() {
@@ -151,6 +155,21 @@ func begin(ctx context.Context, t *testing.T, cfg rollout.Config) *rollout.Run {
 		}
 	})
 	return run
+}
+
+// logTails returns the last lines of every process of a scenario that did not start.
+func logTails(dir string) string {
+	const keep = 4096
+	files, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is well-formed
+	var b strings.Builder
+	for _, file := range files {
+		out, err := os.ReadFile(file)
+		if err != nil {
+			out = []byte(err.Error())
+		}
+		fmt.Fprintf(&b, "--- %s\n%s\n", file, out[max(0, len(out)-keep):])
+	}
+	return b.String()
 }
 
 // keepLogs copies the directory of a failed scenario to where GRACEFUL_TEST_LOGS says.
