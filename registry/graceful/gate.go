@@ -23,6 +23,7 @@ import (
 )
 
 import (
+	"github.com/dubbogo/graceful/config"
 	"github.com/dubbogo/graceful/internal/settings"
 )
 
@@ -47,9 +48,19 @@ type onlineGate struct {
 	own     map[string]struct{}      // what this process exports itself
 	started time.Time                // when the first hook said that everything is exported
 	passed  bool
+
+	settings func() config.Register
+	dial     func(ctx context.Context, address string) error
 }
 
-var gate = &onlineGate{checks: make(map[string]func(context.Context) error), needs: make(map[string]chan struct{}), own: make(map[string]struct{})}
+var gate = newGate()
+
+func newGate() *onlineGate {
+	return &onlineGate{
+		checks: make(map[string]func(context.Context) error), needs: make(map[string]chan struct{}), own: make(map[string]struct{}),
+		settings: func() config.Register { return settings.Get().Register }, dial: dialSelf,
+	}
+}
 
 // RegisterReadiness adds a check of the application's own: the instance is not registered before it returns nil. It is
 // called again, with a pause of at most 200 ms, until it does; ctx ends with `register.timeout` or with the process. A
@@ -104,7 +115,7 @@ func (g *onlineGate) forget(what string) {
 // wait returns nil when the process may be registered, and at once after it has passed once, except that a listener which
 // was not among those asked before is asked now. stop ends it early, with errStoppedWaiting.
 func (g *onlineGate) wait(stop <-chan struct{}, addresses []string) error {
-	s := settings.Get().Register
+	s := g.settings()
 	g.mu.Lock()
 	if g.started.IsZero() {
 		g.started = time.Now()
@@ -150,7 +161,7 @@ func (g *onlineGate) wait(stop <-chan struct{}, addresses []string) error {
 	}
 	for _, address := range addresses {
 		pending("listener "+address, func(ctx context.Context) error {
-			return untilNil(ctx, func(ctx context.Context) error { return dialSelf(ctx, address) })
+			return untilNil(ctx, func(ctx context.Context) error { return g.dial(ctx, address) })
 		})
 	}
 	if !passed {

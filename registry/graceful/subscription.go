@@ -54,6 +54,9 @@ const (
 	emptyPause = 300 * time.Millisecond
 )
 
+// holdMin is how long every removal is held back: the time between the choice of an instance and the count of the call.
+const holdMin = 50 * time.Millisecond
+
 // subscription follows the list of one service and hands it on. What a list says of the instances goes into the
 // instance table at once; what is handed on goes through one goroutine, which always hands on the newest list, so that
 // nothing is handed on out of order or twice at a time, and a slow listener costs lists, not order.
@@ -63,9 +66,10 @@ const (
 type subscription struct {
 	name     string // for logs
 	source   source
-	hand     func([]item)        // called by one goroutine, never twice with the same content
-	services func(item) []string // service keys of an item; nil: item.services
-	have     func()              // called when there is a provider; may be nil
+	hand     func([]item)         // called by one goroutine, never twice with the same content
+	services func(item) []string  // service keys of an item; nil: item.services
+	have     func()               // called when there is a provider; may be nil
+	limit    func() time.Duration // registry.hold-timeout
 	table    *instance.Table
 	presence *presence
 
@@ -93,6 +97,7 @@ type hold struct {
 func newSubscription(name string, src source, hand func([]item)) *subscription {
 	s := &subscription{
 		name: name, source: src, hand: hand, table: instance.Default(), presence: present,
+		limit:  func() time.Duration { return settings.Get().Registry.HoldTimeout },
 		listed: make(map[string]item), holds: make(map[string]*hold),
 		wake: make(chan struct{}, 1), first: make(chan struct{}),
 	}
@@ -242,41 +247,30 @@ func (s *subscription) applyLocked(items []item) {
 	s.kick()
 }
 
-// removeLocked lets a provider go, or holds it while there are calls to it.
+// removeLocked holds a provider that is gone from the list while there are calls to it. A call that has chosen it already
+// may not be counted yet, so that every removal is held for a moment.
 func (s *subscription) removeLocked(it item) {
-	services := it.services
-	if s.services != nil {
-		services = s.services(it)
-	}
-	var flights []*instance.Flight
-	for _, a := range it.addresses {
-		e := s.table.Lookup(a)
-		if e == nil {
-			continue
-		}
-		for _, service := range services {
-			if f := e.Flight(service); f.Count() > 0 {
-				flights = append(flights, f)
-			}
-		}
-	}
-	if len(flights) == 0 {
-		for _, a := range it.addresses {
-			s.presence.move(a, it.mark.Start, -1, 0)
-		}
-		return
-	}
 	for _, a := range it.addresses {
 		s.presence.move(a, it.mark.Start, -1, 1)
 	}
-	limit := settings.Get().Registry.HoldTimeout
-	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	limit := s.limit()
+	ctx, cancel := context.WithTimeout(s.ctx, max(limit, holdMin))
 	h := &hold{item: it, cancel: cancel}
 	s.holds[it.key] = h
 	began := time.Now()
 	s.work.Go(func() {
 		defer cancel()
-		for _, f := range flights {
+		timer := time.NewTimer(holdMin)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		for ctx.Err() == nil {
+			f := s.busy(it)
+			if f == nil {
+				break
+			}
 			select {
 			case <-f.Zero():
 			case <-ctx.Done():
@@ -288,13 +282,33 @@ func (s *subscription) removeLocked(it item) {
 			return // it was listed again
 		}
 		if ctx.Err() != nil && s.ctx.Err() == nil {
-			logger.Warnf("[Graceful][Registry] removal of provider=%q of service=%q no longer held back after registry.hold-timeout=%s", it.key, s.name, limit)
+			logger.Warnf("[Graceful][Registry] removal of provider=%q of service=%q no longer held back after registry.hold-timeout=%s, calls to it are still under way", it.key, s.name, limit)
 		} else {
 			logger.Debugf("[Graceful][Registry] removal of provider=%q of service=%q was held back for %s", it.key, s.name, time.Since(began))
 		}
 		s.endHoldLocked(it.key)
 		s.kick()
 	})
+}
+
+// busy returns a count of calls to the item that is not zero, or nil.
+func (s *subscription) busy(it item) *instance.Flight {
+	services := it.services
+	if s.services != nil {
+		services = s.services(it)
+	}
+	for _, a := range it.addresses {
+		e := s.table.Lookup(a)
+		if e == nil {
+			continue
+		}
+		for _, service := range services {
+			if f := e.Flight(service); f.Count() > 0 {
+				return f
+			}
+		}
+	}
+	return nil
 }
 
 func (s *subscription) endHoldLocked(key string) {
