@@ -77,6 +77,13 @@ func StartProcess(binary string, o shop.Options, onEvent func(*Process, shop.Eve
 		}
 		o.Port = port
 	}
+	if o.MetadataPort == 0 && o.Protocol == "dubbo" && o.Role != shop.Client {
+		port, err := FreePort()
+		if err != nil {
+			return nil, err
+		}
+		o.MetadataPort = port
+	}
 	env, err := o.Encode()
 	if err != nil {
 		return nil, err

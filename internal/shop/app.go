@@ -105,6 +105,9 @@ func instanceOptions(o *Options) []dubbo.InstanceOption {
 		opts = append(opts, dubbo.WithProtocol(
 			protocol.WithProtocol(o.Protocol), protocol.WithIp("127.0.0.1"), protocol.WithPort(o.Port)))
 	}
+	if o.MetadataPort != 0 {
+		opts = append(opts, dubbo.WithMetadataServicePort(o.MetadataPort))
+	}
 	if len(o.Custom) > 0 {
 		opts = append(opts, dubbo.WithCustom(o.Custom))
 	}
@@ -266,8 +269,12 @@ func (a *loadApp) load() error {
 // YAML is the dubbogo.yml that says what the options say.
 func (o *Options) YAML() ([]byte, error) {
 	s := o.serves()
+	application := map[string]any{"name": o.Role.App()}
+	if o.MetadataPort != 0 {
+		application["metadata-service-port"] = strconv.Itoa(o.MetadataPort)
+	}
 	d := map[string]any{
-		"application": map[string]any{"name": o.Role.App()},
+		"application": application,
 		"logger":      map[string]any{"level": o.logLevel()},
 	}
 	if len(o.Registries) > 0 {

@@ -80,6 +80,10 @@ type Options struct {
 	Protocol string `json:"protocol"`
 	// Port to listen on, on 127.0.0.1; 0 lets the process choose a free one.
 	Port int `json:"port,omitempty"`
+	// MetadataPort is the port of the metadata service over the dubbo protocol; 0 lets the process
+	// choose one. dubbo-go 3.3.2 would bind the same port twice, once for all addresses and once
+	// for 127.0.0.1, and panic. Triple shares the port.
+	MetadataPort int `json:"metadata_port,omitempty"`
 
 	// Registries by id; none means that Direct is used.
 	Registries map[string]Registry `json:"registries,omitempty"`
@@ -166,14 +170,17 @@ func (o *Options) complete() error {
 	if o.Cluster == "" {
 		o.Cluster = "failfast"
 	}
-	if o.Role != Client && o.Port == 0 {
-		port, err := freePort()
-		if err != nil {
-			return err
-		}
-		o.Port = port
+	if o.Role == Client {
+		return nil
 	}
-	return nil
+	var err error
+	if o.Port == 0 {
+		o.Port, err = freePort()
+	}
+	if err == nil && o.MetadataPort == 0 && o.Protocol == "dubbo" {
+		o.MetadataPort, err = freePort()
+	}
+	return err
 }
 
 func freePort() (int, error) {
