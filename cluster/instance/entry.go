@@ -48,7 +48,7 @@ type life struct {
 	ageSeen      time.Duration // age when it was seen first
 	warmup       time.Duration // its own window
 	hasWarmup    bool
-	registered   bool
+	origin       origin
 	left         instant.Instant // when its registry removed it; Never while it is listed
 }
 
@@ -175,6 +175,9 @@ func (e *Entry) End(c attempt.Class, latency time.Duration, now time.Time) (chan
 	}
 	if claimed := e.trial.Load(); claimed != 0 && began >= instant.Instant(claimed) {
 		e.trial.CompareAndSwap(claimed, 0)
+	}
+	if e.table.troubled.Load() != 0 {
+		e.table.tidy(at)
 	}
 	switch c {
 	case attempt.Answered:
@@ -376,7 +379,7 @@ func (e *Entry) Dialed(ok bool, now time.Time) {
 	e.mu.Lock()
 	l, old := e.life.Load(), e.health.Load()
 	next, changed := old.dialed(ok, at)
-	if ok && old.refused != instant.Never && !l.registered && l.status == wire.Draining {
+	if ok && old.refused != instant.Never && l.origin == direct && l.status == wire.Draining {
 		e.begin(&life{figures: new(figures), seen: at})
 		next = health{}
 	}
@@ -401,7 +404,7 @@ func (e *Entry) nextDial() instant.Instant {
 	}
 	s, h := e.table.settings.Load(), e.health.Load()
 	due := h.nextDial(s)
-	if due == instant.Never && !l.registered && l.status == wire.Draining && e.word.Load()&bitDraining != 0 {
+	if due == instant.Never && l.origin == direct && l.status == wire.Draining && e.word.Load()&bitDraining != 0 {
 		due = l.statusSince
 		if h.lastDial != instant.Never {
 			due = max(due, h.lastDial)
@@ -457,7 +460,7 @@ func (e *Entry) known() known {
 	l := e.life.Load()
 	return known{
 		id: l.id, seq: l.seq, timestamp: l.timestamp, status: l.status, seen: l.seen,
-		registered: l.registered, left: l.left != instant.Never, gone: e.gone,
+		origin: l.origin, left: l.left != instant.Never, gone: e.gone,
 	}
 }
 
@@ -475,7 +478,7 @@ func (e *Entry) observe(o *Observation, now time.Time) bool {
 		fresh := life{
 			figures: new(figures), id: o.Mark.Start, seq: o.Mark.Seq, timestamp: o.Timestamp,
 			status: statusOf(&o.Mark), statusSource: o.Source, statusSince: at,
-			seen: at, registered: true,
+			seen: at, origin: originOf(o.Source),
 			ageSeen: ageOf(o.Preexisting, o.Mark.Start, o.Timestamp, now),
 		}
 		fresh.warmup, fresh.hasWarmup = ParseWarmup(o.Mark.Warmup, o.Release)
@@ -483,7 +486,7 @@ func (e *Entry) observe(o *Observation, now time.Time) bool {
 		e.recount(at)
 		return true
 	}
-	l.registered = l.registered || o.Source == FromRegistry
+	l.origin = max(l.origin, originOf(o.Source))
 	l.left = instant.Never
 	l.seq = max(l.seq, o.Mark.Seq)
 	if l.timestamp == 0 {
@@ -501,18 +504,32 @@ func (e *Entry) observe(o *Observation, now time.Time) bool {
 	return d == update
 }
 
+// upGrace is how long a response may still say DRAINING after the registry said that the instance is up again: it was written
+// before, and came later. An instance that really drains says it in the next response too.
+const upGrace = time.Second
+
+func originOf(s Source) origin {
+	if s == FromDisk {
+		return stored
+	}
+	return listed
+}
+
 // drains marks the instance. e.mu is held.
 func (e *Entry) drains(start string, src Source, now instant.Instant) bool {
 	l := *e.life.Load()
 	switch {
 	case start == "" && src == FromClosing, start != "" && start == l.id:
-	case start != "" && !l.registered:
+	case start != "" && l.origin == direct:
 		// A direct URL: nobody else tells which process is there.
 		if l.id != "" {
 			l = life{figures: new(figures), seen: now}
 		}
 		l.id = start
 	default:
+		return false
+	}
+	if src == FromResponse && l.status == wire.Up && l.seq > 1 && now.Sub(l.statusSince) < upGrace {
 		return false
 	}
 	// It answered, so it can be reached.

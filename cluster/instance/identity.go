@@ -57,8 +57,20 @@ type Observation struct {
 const (
 	// goneTime is how long an id that left an address cannot come back there: longer than any registry keeps a dead record.
 	goneTime = 10 * time.Minute
+	// sameList: two ids that appear within this time stand in one list, the record of a dead predecessor beside that of the
+	// instance. A list has no order; but who shares an address mostly shares a clock, so the later start wins.
+	sameList = time.Second
 	// goneMax bounds the ids kept per address.
 	goneMax = 16
+)
+
+// origin is how an instance became known.
+type origin uint8
+
+const (
+	direct   origin = iota // by a direct URL: no list has told of it, only requests tell what is there
+	stored                 // by a list from disk
+	listed                 // by a live registry
 )
 
 // goneID is an id that is not at this address any more.
@@ -119,7 +131,7 @@ type known struct {
 	timestamp  int64
 	status     wire.Status
 	seen       instant.Instant
-	registered bool // a registry has told of it; otherwise it is a direct URL, or known from requests only
+	origin     origin
 	left       bool // and has told of its removal since
 	gone       gone
 }
@@ -147,6 +159,8 @@ func decide(k *known, o *Observation, now instant.Instant) decision {
 				return update
 			}
 			return refresh
+		case !live && k.origin == listed:
+			return ignore // the registry knows better, and its word may have no number
 		case m.Seq < k.seq && m.Seq != 0:
 			return ignore // an older record of the same process
 		case m.Seq == 0 && m.Status != wire.Unknown && m.Status != k.status && live:
@@ -158,17 +172,19 @@ func decide(k *known, o *Observation, now instant.Instant) decision {
 		}
 
 	case !live:
+		if k.origin == direct && k.id == "" {
+			return adopt // nothing is known
+		}
 		return ignore // a disk list never touches an entry of another id
 
-	case !k.registered && k.id == "":
+	case k.origin != listed:
 		return adopt
 
 	case m.Start != "":
 		if x, ok := k.gone.find(m.Start, now); ok && (x.said || !k.left) {
 			return ignore // a record that outlived its process
 		}
-		if k.registered && !k.left && k.id != "" && k.seen == now && announced(m.Start, k.id) < 0 {
-			// Two ids in one list, which has no order. They share an address, hence mostly a clock.
+		if !k.left && k.id != "" && now.Sub(k.seen) < sameList && announced(m.Start, k.id) < 0 {
 			return ignore
 		}
 		return replace

@@ -74,7 +74,7 @@ func (e *Entry) View(now time.Time) View {
 	s, l, h := e.table.settings.Load(), e.life.Load(), e.health.Load()
 	v := View{
 		Addr: e.addr, StartID: l.id, Seq: l.seq,
-		FirstSeen: l.seen.Time(), Age: l.age(at), Left: l.left.Time(), Direct: !l.registered,
+		FirstSeen: l.seen.Time(), Age: l.age(at), Left: l.left.Time(), Direct: l.origin == direct,
 		Status: l.status, StatusSource: l.statusSource, StatusSince: l.statusSince.Time(),
 		EjectedFor: e.EjectedFor(), Ejections: h.exclusions(s, at), NextDial: e.NextDial(),
 		WarmupShare: 1,

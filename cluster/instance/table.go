@@ -249,28 +249,43 @@ const (
 
 // sweep forgets addresses that were left long ago, and takes the marks off instances that nobody looks at any more, so that
 // the fast paths of Hidden and Troubled come back.
-func (t *Table) sweep(now time.Time) {
-	at := instant.At(now)
+func (t *Table) sweep(now time.Time) { t.sweepAfter(instant.At(now), sweepEvery) }
+
+// tidy is sweep on the path of a request: once in leftGrace, and only while something is wrong, one request walks the table.
+func (t *Table) tidy(now instant.Instant) { t.sweepAfter(now, leftGrace) }
+
+func (t *Table) sweepAfter(now instant.Instant, pause time.Duration) {
 	last := instant.Instant(t.lastSweep.Load())
-	if last != instant.Never && at.Sub(last) < sweepEvery || !t.sweepMu.TryLock() {
+	if last != instant.Never && now.Sub(last) < pause || !t.sweepMu.TryLock() {
 		return
 	}
 	defer t.sweepMu.Unlock()
-	t.lastSweep.Store(int64(at))
+	t.lastSweep.Store(int64(now))
+	s := t.settings.Load()
 	t.index.Each(func(addr string, e *Entry) bool {
-		l := e.life.Load()
+		word, l := e.word.Load(), e.life.Load()
 		if l.left == instant.Never {
-			e.Hidden(now)
-			e.Warming(now)
+			var outlived uint64
+			if word&bitDraining != 0 && !l.draining(s, now) {
+				outlived |= bitDraining
+			}
+			if word&bitWarming != 0 && l.warm(s, now) {
+				outlived |= bitWarming
+			}
+			if outlived != 0 {
+				e.clear(word, outlived)
+			}
 			return true
 		}
-		if at.Sub(l.left) < leftGrace {
+		if now.Sub(l.left) < leftGrace {
 			return true
 		}
 		e.mu.Lock()
 		if l = e.life.Load(); l.left != instant.Never {
-			e.mark(0, bitsTroubled)
-			if at.Sub(l.left) >= goneTime && e.inFlight.Load() == 0 {
+			if e.word.Load()&bitsTroubled != 0 {
+				e.mark(0, bitsTroubled)
+			}
+			if now.Sub(l.left) >= goneTime && e.inFlight.Load() == 0 {
 				t.index.Delete(addr, e)
 			}
 		}
