@@ -81,7 +81,7 @@ func OpenDirectory(ctx context.Context, r shop.Registry) (Directory, error) {
 	case ZooKeeper:
 		s, err = openZooKeeper(ctx, r)
 	case Nacos:
-		s = nacosSource{address: r.Address}
+		s = nacosSource{address: r.Address, group: r.Group}
 	case Etcd:
 		s, err = openEtcd(r)
 	default:
@@ -286,7 +286,10 @@ func zkWait(ctx context.Context, w *zk.Watcher) error {
 	}
 }
 
-type etcdSource struct{ cli *clientv3.Client }
+type etcdSource struct {
+	cli   *clientv3.Client
+	group string
+}
 
 func openEtcd(r shop.Registry) (source, error) {
 	cli, err := clientv3.New(clientv3.Config{
@@ -295,13 +298,13 @@ func openEtcd(r shop.Registry) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return etcdSource{cli}, nil
+	return etcdSource{cli, r.Group}, nil
 }
 
 func (s etcdSource) close() error { return s.cli.Close() }
 
 func (s etcdSource) read(ctx context.Context, level shop.Level, role shop.Role) ([]string, func(context.Context) error, error) {
-	dir := "/dubbo/" + serviceOf(role) + "/providers/"
+	dir := path.Join("/", cmp.Or(s.group, "dubbo"), serviceOf(role), "providers") + "/"
 	if level == shop.LevelService {
 		dir = "/services/" + role.App() + "/"
 	}
@@ -337,7 +340,7 @@ func (s etcdSource) read(ctx context.Context, level shop.Level, role shop.Role) 
 
 // nacosSource asks Nacos over HTTP. A push would come half a second late, and the moment that the
 // server knows an instance is the one that is wanted.
-type nacosSource struct{ address string }
+type nacosSource struct{ address, group string }
 
 func (nacosSource) close() error { return nil }
 
@@ -346,7 +349,8 @@ func (s nacosSource) read(ctx context.Context, level shop.Level, role shop.Role)
 	if level == shop.LevelService {
 		name = role.App()
 	}
-	u := "http://" + s.address + "/nacos/v1/ns/instance/list?" + url.Values{"serviceName": {name}}.Encode()
+	query := url.Values{"serviceName": {name}, "groupName": {cmp.Or(s.group, "DEFAULT_GROUP")}}
+	u := "http://" + s.address + "/nacos/v1/ns/instance/list?" + query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
 		return nil, nil, err

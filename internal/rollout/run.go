@@ -290,7 +290,9 @@ func (r *Run) onEvent(m *member, ev shop.Event) {
 		r.mu.Unlock()
 		return
 	case shop.KindPhase:
-		m.phase, m.since = ev.Name, ev.At
+		if ev.Detail == shop.PhaseStarted {
+			m.phase, m.since = ev.Name, ev.At
+		}
 	case KindExited:
 		m.state, m.since = StateExited, ev.At
 		if !m.kill.IsZero() {

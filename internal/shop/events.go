@@ -31,6 +31,9 @@ const (
 	KindServed = "served"
 )
 
+// PhaseStarted is the detail of a KindPhase event that opens a phase.
+const PhaseStarted = "started"
+
 // Event is one line that a process writes to its parent.
 type Event struct {
 	Kind string    `json:"kind"`
