@@ -36,7 +36,8 @@ import (
 	"github.com/dubbogo/graceful/internal/wire"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// What dubbo-go's packages started in their init is none of ours.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 var defaults = Limits{MaxPercent: 50, PanicPercent: 20}
 

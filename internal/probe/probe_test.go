@@ -27,7 +27,8 @@ import (
 	"github.com/dubbogo/graceful/internal/attempt"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// What dubbo-go's packages started in their init is none of ours.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 var errRefused = errors.New("refused")
 

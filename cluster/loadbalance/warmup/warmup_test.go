@@ -28,7 +28,8 @@ import (
 	"github.com/dubbogo/graceful/internal/attempt"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// What dubbo-go's packages started in their init is none of ours.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 func providers(t *testing.T, n int) []base.Invoker {
 	t.Helper()
