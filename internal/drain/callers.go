@@ -31,7 +31,7 @@ const (
 type Callers struct {
 	known    strmap.Map[CallerEntry] // by the header as it came
 	unknown  CallerEntry
-	dropMu   sync.Mutex
+	newMu    sync.Mutex // held to add one
 	activity atomic.Pointer[chan struct{}]
 }
 
@@ -83,6 +83,8 @@ func (c *Callers) find(header, self string) *CallerEntry {
 	if !ok || foreign(caller.To, self) {
 		return &c.unknown
 	}
+	c.newMu.Lock()
+	defer c.newMu.Unlock()
 	if c.known.Len() >= MaxCallers {
 		c.drop()
 	}
@@ -92,13 +94,8 @@ func (c *Callers) find(header, self string) *CallerEntry {
 
 func foreign(to, self string) bool { return self != "" && to != self }
 
-// drop makes room by forgetting the callers that were not seen for longest.
+// drop makes room by forgetting the callers that were not seen for longest. newMu is held.
 func (c *Callers) drop() {
-	c.dropMu.Lock()
-	defer c.dropMu.Unlock()
-	if c.known.Len() < MaxCallers {
-		return // another one did it
-	}
 	type item struct {
 		header string
 		e      *CallerEntry
