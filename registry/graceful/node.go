@@ -64,6 +64,9 @@ func delegateURL(u *common.URL, delegate string) *common.URL {
 	if _, rest, found := strings.Cut(d.Location, "://"); found {
 		d.Location = rest
 	}
+	if delegate == constant.NacosKey {
+		nacosDirs(d)
+	}
 	return d
 }
 
