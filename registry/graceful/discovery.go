@@ -242,7 +242,16 @@ type app struct {
 	mu        sync.Mutex
 	listeners []registry.ServiceInstancesChangedListener
 	provides  map[string][]string // service keys by instance key, as dubbo-go found them in the metadata
+	pause     time.Duration       // before the list is handed on again
 }
+
+// dubbo-go leaves an instance out when its metadata cannot be read, until the list changes by chance. It is given the list
+// again after askMetadata, then twice as long each time, at most askMetadataMost: an instance that is dead costs it
+// several seconds each time.
+const (
+	askMetadata     = 500 * time.Millisecond
+	askMetadataMost = 20 * time.Second
+)
 
 func newApp(name string) *app { return &app{name: name, provides: make(map[string][]string)} }
 
@@ -263,18 +272,34 @@ func (a *app) hand(items []item) {
 	a.mu.Lock()
 	listeners := slices.Clone(a.listeners)
 	a.mu.Unlock()
+	incomplete := false
 	for _, l := range listeners {
-		if err := l.OnEvent(registry.NewServiceInstancesChangedEvent(a.name, a.instances(items))); err != nil {
+		given := a.instances(items)
+		if err := l.OnEvent(registry.NewServiceInstancesChangedEvent(a.name, given)); err != nil {
 			logger.Warnf("[Graceful][Registry] application=%s a listener refused the list: %v", a.name, err)
 		}
+		incomplete = incomplete || slices.ContainsFunc(given, withoutServices)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if incomplete {
+		a.pause = min(max(2*a.pause, askMetadata), askMetadataMost)
+		logger.Debugf("[Graceful][Registry] application=%s metadata of an instance could not be read, asking again in %s", a.name, a.pause)
+		a.subscription.handAfter(a.pause)
+	} else {
+		a.pause = 0
+	}
 	for key := range a.provides {
 		if !slices.ContainsFunc(items, func(it item) bool { return it.key == key }) {
 			delete(a.provides, key)
 		}
 	}
+}
+
+// withoutServices: the instance exports something (its revision is not "0"), and dubbo-go does not know what.
+func withoutServices(in registry.ServiceInstance) bool {
+	revision := in.GetMetadata()[constant.ExportedServicesRevisionPropertyName]
+	return revision != "" && revision != "0" && in.GetServiceMetadata() == nil
 }
 
 // services tells which services an instance provides, for the calls under way to it.

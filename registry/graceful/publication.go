@@ -69,6 +69,9 @@ type publication struct {
 	ended  chan struct{} // closed by the first withdrawal or by Close: whoever waits for the gate stops waiting
 	stop   context.CancelFunc
 	worker sync.WaitGroup
+
+	down    chan struct{} // closed when everything is released
+	downErr error
 }
 
 var _ announce.Publisher = (*publication)(nil)
@@ -77,7 +80,7 @@ func newPublication(name, id string, pub publisher) *publication {
 	return &publication{
 		name: name, id: id, pub: pub,
 		records: make(map[string]record), changed: make(chan struct{}), wake: make(chan struct{}, 1),
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), down: make(chan struct{}),
 	}
 }
 
@@ -286,18 +289,27 @@ func (p *publication) Confirmed(ctx context.Context, m wire.Mark) error {
 	}
 }
 
-// Close implements announce.Publisher. Records that are still there are left to the registry's expiry.
-func (p *publication) Close(context.Context) error {
+// Close implements announce.Publisher. Records that are still there are left to the registry's expiry. What does not end
+// within ctx ends in the background.
+func (p *publication) Close(ctx context.Context) error {
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		return nil
+	if !p.closed {
+		p.closed = true
+		p.endLocked()
+		close(p.changed)
+		go p.tearDown(p.stop, p.remove)
 	}
-	p.closed = true
-	p.endLocked()
-	stop, remove := p.stop, p.remove
-	close(p.changed)
 	p.mu.Unlock()
+	select {
+	case <-p.down:
+		return p.downErr
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", p.name, context.Cause(ctx))
+	}
+}
+
+func (p *publication) tearDown(stop context.CancelFunc, remove func()) {
+	defer close(p.down)
 	if remove != nil {
 		remove()
 	}
@@ -308,7 +320,7 @@ func (p *publication) Close(context.Context) error {
 	if p.closing != nil {
 		p.closing()
 	}
-	return p.pub.Close()
+	p.downErr = p.pub.Close()
 }
 
 func (p *publication) endLocked() {

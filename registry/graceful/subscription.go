@@ -80,6 +80,7 @@ type subscription struct {
 	holds  map[string]*hold
 	asking context.CancelFunc // an unannounced empty list is being asked for again
 	again  bool               // hand the list on although it did not change
+	later  *time.Timer        // sets again
 
 	wake  chan struct{}
 	first chan struct{} // closed when the first list was handed on
@@ -116,6 +117,9 @@ func (s *subscription) close() {
 	s.work.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.later != nil {
+		s.later.Stop()
+	}
 	for key := range s.holds {
 		s.endHoldLocked(key)
 	}
@@ -333,6 +337,19 @@ func (s *subscription) handAgain() {
 	s.again = true
 	s.mu.Unlock()
 	s.kick()
+}
+
+// handAfter has the list handed on once more after a while, unless it is before.
+func (s *subscription) handAfter(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	if s.later != nil {
+		s.later.Stop()
+	}
+	s.later = time.AfterFunc(d, s.handAgain)
 }
 
 // outLocked is what is handed on: the newest list, and the providers that are held back.
