@@ -8,8 +8,10 @@ import (
 )
 
 import (
+	_ "github.com/dubbogo/graceful/cluster/interceptor/retry"
 	_ "github.com/dubbogo/graceful/cluster/loadbalance/blacklist"
 	_ "github.com/dubbogo/graceful/cluster/loadbalance/warmup"
+	_ "github.com/dubbogo/graceful/cluster/router/draining"
 	"github.com/dubbogo/graceful/config"
 	_ "github.com/dubbogo/graceful/filter/active"
 	_ "github.com/dubbogo/graceful/graceful_shutdown"
