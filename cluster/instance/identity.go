@@ -68,9 +68,9 @@ const (
 type origin uint8
 
 const (
-	direct   origin = iota // by a direct URL: no list has told of it, only requests tell what is there
-	stored                 // by a list from disk
-	listed                 // by a live registry
+	direct origin = iota // by a direct URL: no list has told of it, only requests tell what is there
+	stored               // by a list from disk
+	listed               // by a live registry
 )
 
 // goneID is an id that is not at this address any more.
@@ -126,14 +126,14 @@ func (g gone) without(id string) gone {
 
 // known is what the decisions below need to know of the instance that an entry stands for.
 type known struct {
-	id         string
-	seq        uint64
-	timestamp  int64
-	status     wire.Status
-	seen       instant.Instant
-	origin     origin
-	left       bool // and has told of its removal since
-	gone       gone
+	id        string
+	seq       uint64
+	timestamp int64
+	status    wire.Status
+	seen      instant.Instant
+	origin    origin
+	left      bool // and has told of its removal since
+	gone      gone
 }
 
 // decision is what an observation means.
@@ -154,13 +154,13 @@ func decide(k *known, o *Observation, now instant.Instant) decision {
 	switch {
 	case m.Start != "" && m.Start == k.id:
 		switch {
+		case !live && k.origin == listed:
+			return ignore // the registry knows better
 		case m.Seq > k.seq:
 			if statusOf(m) != k.status {
 				return update
 			}
 			return refresh
-		case !live && k.origin == listed:
-			return ignore // the registry knows better, and its word may have no number
 		case m.Seq < k.seq && m.Seq != 0:
 			return ignore // an older record of the same process
 		case m.Seq == 0 && m.Status != wire.Unknown && m.Status != k.status && live:
