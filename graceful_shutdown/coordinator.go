@@ -99,7 +99,7 @@ type run struct {
 	ctx     context.Context // ends only when Online takes the run back
 	cancel  context.CancelFunc
 	phases  [phases]*phase
-	started time.Time       // the first request
+	started time.Time // the first request
 
 	worked chan struct{} // closed when all the phases of a shutdown are over
 	done   chan struct{} // closed after that, when dubbo-go has been told

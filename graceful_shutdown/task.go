@@ -270,7 +270,7 @@ func (t *task) drainInbound(ctx context.Context) error {
 			t.run.mu.Lock()
 			t.run.cut = cut
 			t.run.mu.Unlock()
-			return fmt.Errorf("%w: %d still being served", ErrCutOff, cut)
+			return fmt.Errorf("%w: %d still being served%s", ErrCutOff, cut, t.unanswered())
 		}
 	}
 	linger := t.sys().settings().Shutdown.Linger
@@ -281,6 +281,26 @@ func (t *task) drainInbound(ctx context.Context) error {
 	t.waitingFor("the last responses to be written")
 	sleep(ctx, time.Until(from.Add(linger)))
 	return nil
+}
+
+// unanswered names callers that wait for an answer, as far as that can be told: their last request came after their last answer.
+func (t *task) unanswered() string {
+	var names []string
+	window := t.sys().settings().Drain.CallerWindow
+	for _, v := range t.views() {
+		if !v.LastSeen.After(v.AckedAt) || time.Since(v.LastSeen) > window {
+			continue
+		}
+		if v.Unknown {
+			names = append(names, "callers without this module")
+		} else {
+			names = append(names, v.Caller.App+"@"+v.Caller.IP)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", last asked by " + some(names, len(names))
 }
 
 func (t *task) progressOf(c *drain.Counter) {
@@ -301,16 +321,25 @@ func (t *task) drainOutbound(ctx context.Context) error {
 
 func (t *task) close(ctx context.Context) error {
 	t.waitingFor("protocols and registry connections to close")
-	var n int
-	var err error
-	if !t.run.upstreamClosed() {
-		n, err = t.sys().destroy(ctx)
+	type destroyed struct {
+		n   int
+		err error
 	}
+	protocols := make(chan destroyed, 1)
+	go func() {
+		if t.run.upstreamClosed() {
+			protocols <- destroyed{}
+			return
+		}
+		n, err := t.sys().destroy(ctx)
+		protocols <- destroyed{n, err}
+	}()
 	pubs := t.sys().publishers()
-	var pubErr error
-	t.left, pubErr = onAll(ctx, pubs, func(ctx context.Context, p announce.Publisher) error { return p.Close(ctx) })
-	t.count = n + len(pubs)
-	return errors.Join(err, pubErr)
+	var err error
+	t.left, err = onAll(ctx, pubs, func(ctx context.Context, p announce.Publisher) error { return p.Close(ctx) })
+	d := <-protocols
+	t.count = d.n + len(pubs)
+	return errors.Join(d.err, err)
 }
 
 func (r *run) upstreamClosed() bool {
