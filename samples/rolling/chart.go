@@ -133,7 +133,6 @@ func (c *canvas) steps() {
 }
 
 func (c *canvas) rate() {
-	c.text("panel", marginLeft, c.rateTop-24, "")
 	for _, p := range []float64{100, (100 + c.lowest) / 2, c.lowest} {
 		c.line("grid", marginLeft, c.yRate(p), marginLeft+plotWidth, c.yRate(p))
 		c.text("tick end", marginLeft-8, c.yRate(p)+4, fmt.Sprintf("%g %%", p))

@@ -5,12 +5,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"html/template"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"time"
 )
 
@@ -29,6 +32,7 @@ var pageText string
 
 var page = template.Must(template.New("report").Funcs(template.FuncMap{
 	"ms":      ms,
+	"n":       thousands,
 	"shorten": shorten,
 	"exits":   func(s rollout.StepReport) string { return exitTimes(&s) },
 }).Parse(pageText))
@@ -75,6 +79,8 @@ type shareData struct {
 	Exit string
 }
 
+func rank(r shop.Role) int { return slices.Index([]shop.Role{shop.Provider, shop.Proxy}, r) }
+
 // listed is the number of failures that the page lists; report.json has all.
 const listed = 200
 
@@ -87,6 +93,8 @@ func pageOf(f *flags, reports []*rollout.Report) pageData {
 	}
 	scale := scaleOf(reports)
 	for _, r := range reports {
+		// Providers first: the replacements of a role then stand below each other.
+		slices.SortStableFunc(r.Shares, func(a, b rollout.Share) int { return cmp.Compare(rank(a.Role), rank(b.Role)) })
 		lost := len(r.Unexplained())
 		run := runData{
 			Report: r, Setting: setting(r), Lost: lost, InFlight: len(r.Failures) - lost,
@@ -108,6 +116,15 @@ func pageOf(f *flags, reports []*rollout.Report) pageData {
 		d.Notes = append(d.Notes, "Service level: one record per process, the interfaces are in its metadata.")
 	}
 	return d
+}
+
+// thousands groups the digits of a number by threes.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
 }
 
 func slowestExit(r *rollout.Report) time.Duration {

@@ -38,7 +38,7 @@ func printTable(w io.Writer, r *rollout.Report) {
 }
 
 // shown is the number of failures that are worth their lines on a terminal; the report has all.
-const shown = 12
+const shown = 6
 
 func printFailures(w io.Writer, r *rollout.Report) {
 	for i, f := range r.Failures {

@@ -225,7 +225,7 @@ func (v *view) picture(s *rollout.Snapshot) []string {
 	}
 	if len(v.p99s) > 1 {
 		lines = append(lines, "")
-		graph := asciigraph.PlotMany([][]float64{v.p99s, v.p50s}, asciigraph.Height(5), asciigraph.Width(samples),
+		graph := asciigraph.PlotMany([][]float64{v.p99s, v.p50s}, asciigraph.Height(5),
 			asciigraph.LowerBound(0), asciigraph.Precision(0),
 			asciigraph.SeriesColors(asciigraph.Yellow, asciigraph.Cyan), asciigraph.SeriesLegends("p99 in ms", "p50 in ms"))
 		lines = append(lines, strings.Split(graph, "\n")...)
