@@ -240,7 +240,8 @@ func (e *Entry) change(l *life, now instant.Instant, f func(*Settings, health) (
 	old := e.health.Load()
 	next, changed := f(s, *old)
 	if next != *old {
-		e.health.Store(&next)
+		stored := next // only a change is worth an allocation
+		e.health.Store(&stored)
 	}
 	if changed {
 		e.trial.Store(0)

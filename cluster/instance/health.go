@@ -193,21 +193,24 @@ func (h *health) trialReady(s *Settings, now instant.Instant) bool {
 
 // dialFrom is the time from which on a dial counts for the trial.
 func (h *health) dialFrom(s *Settings) instant.Instant {
-	return max(h.ejected, h.until.Add(-s.DialInterval))
+	return max(h.ejected, h.until.Add(-s.dialInterval()))
 }
+
+// dialInterval is never so short that dialling becomes a loop.
+func (s *Settings) dialInterval() time.Duration { return max(s.DialInterval, firstRedial) }
 
 // nextDial returns when the next dial is due; Never while none is needed.
 func (h *health) nextDial(s *Settings) instant.Instant {
 	switch {
 	case h.refused != instant.Never:
 		if h.lastDial == instant.Never || h.lastDial < h.refused {
-			due := h.refused.Add(s.DialInterval)
+			due := h.refused.Add(s.dialInterval())
 			if h.until != instant.Never {
 				due = min(due, max(h.until, h.refused))
 			}
 			return due
 		}
-		wait := s.DialInterval
+		wait := s.dialInterval()
 		if h.redials < 20 {
 			wait = min(wait, firstRedial<<max(h.redials-1, 0))
 		}

@@ -24,7 +24,7 @@ type Settings struct {
 	// HealthyInterval takes one off the multiplier for each time it passes without an ejection.
 	HealthyInterval time.Duration
 
-	// DialInterval is the longest time between two dials of an instance that is out.
+	// DialInterval is the longest time between two dials of an instance that is out; at least 250 ms.
 	DialInterval time.Duration
 
 	// NoticeTime is how long an instance that announced its leaving is left out. It has to outlast every drain; and it
