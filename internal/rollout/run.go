@@ -606,3 +606,22 @@ func (r *Run) Logs(lines int) string {
 	}
 	return b.String()
 }
+
+// Shutdown ends every process that still serves with SIGTERM, client first, all of a role at once,
+// and waits for them as long as ctx allows. What is left then is up to [Run.Close].
+func (r *Run) Shutdown(ctx context.Context) {
+	for _, role := range []shop.Role{shop.Client, shop.Proxy, shop.Provider} {
+		ms := r.live(role)
+		for _, m := range ms {
+			if role == shop.Client {
+				// It has nothing left to do, and alone it would take dubbo-go three seconds to say so.
+				m.Process.Stop()
+				continue
+			}
+			_ = r.term(m) // it may have ended this moment
+		}
+		for _, m := range ms {
+			_, _ = m.Wait(ctx)
+		}
+	}
+}

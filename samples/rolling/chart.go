@@ -23,10 +23,10 @@ const (
 	marginRight = 16
 	plotWidth   = chartWidth - marginLeft - marginRight
 	labelsTop   = 34 // room for the names of the steps
-	rateHeight  = 130
-	gap         = 40
-	timeHeight  = 170
-	laneHeight  = 15
+	rateHeight  = 96
+	gap         = 28
+	timeHeight  = 124
+	laneHeight  = 14
 )
 
 // scale is shared by the pictures of all runs, so that they can be compared by eye.
