@@ -4,6 +4,7 @@
 package active
 
 import (
+	"context"
 	"os"
 	"testing"
 )
@@ -13,26 +14,37 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	"dubbo.apache.org/dubbo-go/v3/filter"
 	"dubbo.apache.org/dubbo-go/v3/graceful_shutdown"
+	"dubbo.apache.org/dubbo-go/v3/protocol/base"
+	"dubbo.apache.org/dubbo-go/v3/protocol/result"
 
 	"github.com/dubbogo/gost/log/logger"
 
 	"go.uber.org/goleak"
 )
 
+// consumerAlias is cgraceful under another name.
+const consumerAlias = "cgraceful-alias"
+
+// passThrough is a filter that does nothing.
+type passThrough struct{}
+
+func (passThrough) Invoke(ctx context.Context, invoker base.Invoker, inv base.Invocation) result.Result {
+	return invoker.Invoke(ctx, inv)
+}
+
+func (passThrough) OnResponse(_ context.Context, res result.Result, _ base.Invoker, _ base.Invocation) result.Result {
+	return res
+}
+
 func TestMain(m *testing.M) {
 	if role := os.Getenv(roleKey); role != "" {
 		os.Exit(playRole(role))
 	}
-	// As the coordinator does it: both names stand for the same filters.
-	for name, ours := range map[string]string{
-		constant.GracefulShutdownProviderFilterKey: ProviderKey,
-		constant.GracefulShutdownConsumerFilterKey: ConsumerKey,
-	} {
-		extension.SetFilter(name, func() filter.Filter {
-			f, _ := extension.GetFilter(ours)
-			return f
-		})
-	}
+	// The provider's as the coordinator does it: both names stand for the same filter. The consumer's second name is in every chain by
+	// default; here it does nothing, so that there are callers without the module.
+	extension.SetFilter(constant.GracefulShutdownProviderFilterKey, func() filter.Filter { return provider })
+	extension.SetFilter(constant.GracefulShutdownConsumerFilterKey, func() filter.Filter { return passThrough{} })
+	extension.SetFilter(consumerAlias, func() filter.Filter { return consumer })
 	graceful_shutdown.Init(graceful_shutdown.WithoutInternalSignal())
 	logger.SetLoggerLevel("fatal")
 	// Servers and connections of dubbo-go live until the process ends.
