@@ -6,6 +6,7 @@ package instance
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -289,19 +290,37 @@ func TestReadersDoNotClearANewMark(t *testing.T) {
 	checkCounts(t, tab)
 }
 
+// The same, step by step: the reader has read the word, and is late.
+func TestLateClear(t *testing.T) {
+	f := newFixture(t)
+	f.list(leaving("1-a", 2))
+	f.pass(2 * time.Minute)
+	e := f.entry()
+	word := e.word.Load()
+	require.True(t, f.MarkDraining(a, "1-a", FromResponse, f.now))
+	e.clear(word, bitDraining)
+	assert.True(t, e.Hidden(f.now))
+	assert.True(t, f.Hidden())
+	checkCounts(t, f.Table)
+}
+
 // One trial, many requests that want it.
 func TestOneWinsTheTrial(t *testing.T) {
 	f := newFixture(t)
 	f.list(up("1-a", 1))
-	for range 50 {
+	for range 500 {
 		f.call(attempt.Transport)
 		f.pass(time.Minute)
 		f.entry().Dialed(true, f.now)
 		require.Equal(t, Trial, f.entry().Verdict(f.now))
 		var won atomic.Int32
 		var wg sync.WaitGroup
+		var ready atomic.Int32
 		for range 4 {
 			wg.Go(func() {
+				for ready.Add(1); ready.Load() < 4; {
+					runtime.Gosched() // all at once
+				}
 				if f.Lookup(a).TryTrial(f.now) {
 					won.Add(1)
 				}

@@ -358,6 +358,31 @@ func TestConsecutiveErrors(t *testing.T) {
 	f.is(Ejected)
 }
 
+// What was under way when the instance went out fails late. It is no beginning of the next row.
+func TestLateFailuresStartNoRow(t *testing.T) {
+	f := newFixture(t)
+	f.list(up("1-a", 1))
+	sent := f.now
+	for range 5 {
+		f.call(attempt.Timeout)
+	}
+	f.is(Ejected)
+	f.call(attempt.Answered)
+	f.is(Usable)
+	for range 18 {
+		f.pass(time.Millisecond)
+		f.entry().Begin(sent)
+		f.entry().End(attempt.Timeout, f.now.Sub(sent), f.now)
+	}
+	f.is(Usable)
+	for range 4 {
+		f.call(attempt.Timeout)
+	}
+	f.is(Usable)
+	f.call(attempt.Timeout)
+	f.is(Ejected)
+}
+
 // dubbo-go 1545: a handler that fails is not a broken instance. An answer never counts, whatever it says.
 func TestAnswersNeverEject(t *testing.T) {
 	f := newFixture(t)

@@ -117,10 +117,10 @@ func TestNothingRunsAfterZeroWhileRejecting(t *testing.T) {
 			}
 		})
 	}
-	for range 100 {
+	for range 5000 {
 		c.Reject()
 		<-c.Zero()
-		for range 20 {
+		for range 50 {
 			if n := running.Load(); n != 0 {
 				t.Errorf("%d requests run", n)
 			}
