@@ -79,6 +79,9 @@ func (f *consumerFilter) Invoke(ctx context.Context, invoker base.Invoker, inv b
 	if !t.counts {
 		return invoker.Invoke(ctx, inv)
 	}
+	if logOf(inv).Refuse(t.addr) {
+		return &result.RPCResult{Err: errTried}
+	}
 	inv.SetAttachment(wire.HeaderCaller, t.caller)
 
 	c := call{f: f, t: t, began: time.Now()}
@@ -231,11 +234,19 @@ func (f *consumerFilter) failed(ctx context.Context, c *call, inv base.Invocatio
 	record(inv, addr, class)
 }
 
+// errTried ends an attempt of a retry for which nobody is left. The retry does not return it.
+var errTried = errors.New("graceful: every instance was tried")
+
+func logOf(inv base.Invocation) *attempt.Log {
+	v, _ := inv.GetAttribute(attempt.Key)
+	log, _ := v.(*attempt.Log)
+	return log
+}
+
 // record notes an attempt on the invocation. Only failures are noted: a call that succeeded is never sent again, so most calls
 // need no log.
 func record(inv base.Invocation, addr string, class attempt.Class) {
-	v, _ := inv.GetAttribute(attempt.Key)
-	log, _ := v.(*attempt.Log)
+	log := logOf(inv)
 	if log == nil {
 		log = new(attempt.Log)
 		inv.SetAttribute(attempt.Key, log)

@@ -66,6 +66,7 @@ type Log struct {
 	retry   bool       // a retry is under way, for which the attempts from the from-th on are not to be repeated
 	from    int
 	offered int
+	refused bool
 }
 
 // Add appends an attempt.
@@ -134,11 +135,11 @@ func (l *Log) Tried(addr string) bool {
 }
 
 // BeginRetry says that the call is sent again, and must not go to an address that was tried from the n-th attempt on. The draining
-// router keeps it from there.
+// router keeps it from there, and where nobody else is left the consumer filter refuses the attempt.
 func (l *Log) BeginRetry(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.retry, l.from, l.offered = true, max(n, 0), 0
+	l.retry, l.from, l.offered, l.refused = true, max(n, 0), 0, false
 }
 
 // EndRetry undoes BeginRetry.
@@ -165,6 +166,10 @@ func (l *Log) Excluded(addr string) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.excluded(addr)
+}
+
+func (l *Log) excluded(addr string) bool {
 	if !l.retry {
 		return false
 	}
@@ -174,6 +179,27 @@ func (l *Log) Excluded(addr string) bool {
 		}
 	}
 	return false
+}
+
+// Refuse tells whether an attempt on addr must not be made, and notes that. It is no attempt.
+func (l *Log) Refuse(addr string) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.excluded(addr) {
+		return false
+	}
+	l.refused = true
+	return true
+}
+
+// Refused tells whether an attempt was refused since BeginRetry.
+func (l *Log) Refused() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused
 }
 
 // Offer notes how many instances the router had to choose from during a retry.

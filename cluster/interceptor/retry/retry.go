@@ -103,7 +103,7 @@ func (c *call) again(ctx context.Context, res result.Result) result.Result {
 		had := log.Len()
 		next := c.invoker.Invoke(ctx, c.inv)
 		attempted := log.Len() > had
-		if !attempted && (next == nil || next.Error() != nil) {
+		if !attempted && (next == nil || next.Error() != nil || strategy == constant.ClusterKeyFailsafe && log.Refused()) {
 			return res // nobody is left to be asked
 		}
 		retried.Add(1)

@@ -7,8 +7,8 @@
 // and those that their registry has removed while calls to them are under way. While none is hidden it hands on the very list it was
 // given, at the price of one atomic load and one look at the invocation.
 //
-// The list that it hands on is never empty, with one exception: a transparent retry that has tried every instance gets none, which
-// is how it learns that it is over.
+// The list that it hands on is never empty: where nobody better is left it has the draining instances, then the removed ones, and
+// for a transparent retry those that it has tried already.
 //
 // The package also takes the consumer's directories away from dubbo-go's closing events (Triple and grpc health watches, closing
 // marks), which would destroy an invoker under the calls that use it and keep its address out for 30 s, a restarted process

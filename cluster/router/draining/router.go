@@ -46,17 +46,25 @@ func (r *drainingRouter) Route(invokers []base.Invoker, _ *common.URL, inv base.
 	v, _ := inv.GetAttribute(attempt.Key)
 	log, _ := v.(*attempt.Log)
 	retrying := log.Retrying()
-	if !retrying && !r.table.Hidden() {
+	if !retrying && !r.table.Hidden() || len(invokers) < 2 {
+		if retrying {
+			log.Offer(len(invokers))
+		}
 		return invokers
 	}
+	now, list := time.Now(), invokers
 	if retrying {
 		log.Offer(len(invokers))
-		invokers = untried(invokers, log)
+		list = untried(invokers, log)
 	}
-	return r.visible(invokers, time.Now())
+	list = r.visible(list, now)
+	if len(list) == 1 && !list[0].IsAvailable() {
+		return r.company(list[0], invokers, now)
+	}
+	return list
 }
 
-// untried returns the invokers of addresses to which the retry has not gone yet.
+// untried returns the invokers of addresses to which the retry has not gone yet, or all of them if there are none.
 func untried(invokers []base.Invoker, log *attempt.Log) []base.Invoker {
 	var rest []base.Invoker
 	for _, ivk := range invokers {
@@ -64,7 +72,7 @@ func untried(invokers []base.Invoker, log *attempt.Log) []base.Invoker {
 			rest = append(rest, ivk)
 		}
 	}
-	if len(rest) == len(invokers) {
+	if len(rest) == len(invokers) || len(rest) == 0 {
 		return invokers
 	}
 	return rest
@@ -98,29 +106,31 @@ func (r *drainingRouter) visible(invokers []base.Invoker, now time.Time) []base.
 	for _, ivk := range invokers {
 		of[r.rank(ivk, now)]++
 	}
-	for best := up; best < removed; best++ {
-		switch of[best] {
-		case 0:
-			continue
-		case len(invokers):
-			return invokers
-		}
-		list := r.pick(invokers, best, of[best], now)
-		if len(list) == 1 && best == up && !list[0].IsAvailable() && of[leaving] > 0 {
-			// dubbo-go's clusters are not prepared for a single instance that is not available: failfast would panic.
-			return append(list, r.pick(invokers, leaving, of[leaving], now)...)
-		}
-		if len(list) > 0 {
-			return list
+	best := up
+	for of[best] == 0 {
+		best++
+	}
+	if of[best] == len(invokers) {
+		return invokers
+	}
+	list := make([]base.Invoker, 0, of[best])
+	for _, ivk := range invokers {
+		if r.rank(ivk, now) == best {
+			list = append(list, ivk)
 		}
 	}
-	return invokers
+	if len(list) == 0 { // its status changed in between
+		return invokers
+	}
+	return list
 }
 
-func (r *drainingRouter) pick(invokers []base.Invoker, want rank, n int, now time.Time) []base.Invoker {
-	list := make([]base.Invoker, 0, n)
+// company adds to a single invoker that is not available whoever else might answer. dubbo-go's clusters are not prepared for such
+// a list of one: failfast panics.
+func (r *drainingRouter) company(single base.Invoker, invokers []base.Invoker, now time.Time) []base.Invoker {
+	list := []base.Invoker{single}
 	for _, ivk := range invokers {
-		if r.rank(ivk, now) == want {
+		if ivk != single && r.rank(ivk, now) < removed {
 			list = append(list, ivk)
 		}
 	}

@@ -133,6 +133,7 @@ func TestOrderOfLastResorts(t *testing.T) {
 		"never an empty list":                     {n: 2, held: []int{0, 1}, want: []int{0, 1}},
 		"a single unavailable one has company":    {n: 3, draining: []int{1}, held: []int{2}, down: []int{0}, want: []int{0, 1}},
 		"a single unavailable one, nobody drains": {n: 2, held: []int{1}, down: []int{0}, want: []int{0}},
+		"a single instance":                       {n: 1, down: []int{0}, want: []int{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, list, addrs := newRouter(tc.n)
@@ -187,7 +188,7 @@ func TestRetryGoesElsewhere(t *testing.T) {
 		assert.Equal(t, addrs[2:], addrsOf(r.Route(list, nil, inv)))
 	})
 	log.Add(addrs[2], attempt.NotExecuted)
-	assert.Empty(t, r.Route(list, nil, inv), "which ends the retry")
+	assert.Equal(t, addrs[:2], addrsOf(r.Route(list, nil, inv)), "never an empty list; cgraceful refuses these")
 	log.EndRetry()
 	assert.Equal(t, addrs[:2], addrsOf(r.Route(list, nil, inv)))
 }
