@@ -14,6 +14,7 @@ import (
 import (
 	"github.com/dubbogo/graceful/internal/announce"
 	"github.com/dubbogo/graceful/internal/drain"
+	"github.com/dubbogo/graceful/internal/probe"
 	"github.com/dubbogo/graceful/internal/wire"
 )
 
@@ -337,6 +338,7 @@ func (t *task) close(ctx context.Context) error {
 	pubs := t.sys().publishers()
 	var err error
 	t.left, err = onAll(ctx, pubs, func(ctx context.Context, p announce.Publisher) error { return p.Close(ctx) })
+	probe.Stop() // nobody is called any more
 	d := <-protocols
 	t.count = d.n + len(pubs)
 	return errors.Join(d.err, err)

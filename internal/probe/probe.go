@@ -16,11 +16,14 @@ import (
 )
 
 import (
+	"dubbo.apache.org/dubbo-go/v3/common"
+
 	"github.com/dubbogo/gost/log/logger"
 )
 
 import (
 	"github.com/dubbogo/graceful/cluster/instance"
+	"github.com/dubbogo/graceful/internal/bootstrap"
 )
 
 const (
@@ -51,14 +54,15 @@ type Prober struct {
 	wake    chan struct{}
 }
 
+// process is the prober of this process. It starts with the first reference: before that nobody is called.
 var process Prober
 
-// Start starts the prober of the process. Only the first call has an effect, and none after Stop.
-func Start() { startOnce.Do(process.Start) }
+func init() {
+	bootstrap.OnReference(func(*common.URL) { process.Start() })
+}
 
-var startOnce sync.Once
-
-// Stop ends the prober of the process for good and waits for its dials.
+// Stop ends the prober of the process for good and waits for its dials. The coordinator calls it when nothing is called any
+// more.
 func Stop() { process.Stop() }
 
 // Start begins to watch the table. It may be called any number of times; after Stop it does nothing.

@@ -16,6 +16,10 @@ import (
 )
 
 import (
+	"dubbo.apache.org/dubbo-go/v3/common"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
+	"dubbo.apache.org/dubbo-go/v3/common/extension"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -287,11 +291,17 @@ func TestRealListener(t *testing.T) {
 	assert.NotZero(t, dials.Load())
 }
 
-func TestProberOfTheProcess(t *testing.T) {
-	Start()
-	Start()
+func TestProberOfTheProcessStartsWithTheFirstReference(t *testing.T) {
+	url, err := common.NewURL("tri://127.0.0.1:20000/shop.Backend")
+	require.NoError(t, err)
+	url.SetParam(constant.SideKey, constant.SideConsumer)
+	require.False(t, process.started)
+	for range 2 {
+		for _, p := range extension.GetConfigPostProcessors() {
+			p.PostProcessReferenceConfig(url)
+		}
+		require.True(t, process.started)
+	}
 	Stop()
 	Stop()
-	Start()
-	assert.True(t, process.stopped)
 }

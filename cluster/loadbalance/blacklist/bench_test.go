@@ -71,7 +71,7 @@ func BenchmarkSelect(b *testing.B) {
 		first.End(attempt.Transport, 0, now)
 
 		ours := func(t *instance.Table) *LoadBalance {
-			lb := &LoadBalance{settings: settings, start: func() {}}
+			lb := &LoadBalance{settings: settings}
 			lb.picker.Table = t
 			return lb
 		}

@@ -31,7 +31,7 @@ import (
 	"github.com/dubbogo/graceful/config"
 	_ "github.com/dubbogo/graceful/internal/bootstrap" // loads the settings, also where nothing else is imported
 	"github.com/dubbogo/graceful/internal/pick"
-	"github.com/dubbogo/graceful/internal/probe"
+	_ "github.com/dubbogo/graceful/internal/probe" // dials who is left out
 	"github.com/dubbogo/graceful/internal/settings"
 )
 
@@ -49,17 +49,15 @@ func init() {
 type LoadBalance struct {
 	picker   pick.Picker
 	settings func() *config.Settings
-	start    func() // has the ejected instances dialled in the background
 }
 
-var shared = LoadBalance{settings: settings.Get, start: probe.Start}
+var shared = LoadBalance{settings: settings.Get}
 
 // New returns the load balancer of the process: dubbo-go asks for one with every call.
 func New() loadbalance.LoadBalance { return &shared }
 
 // Select returns one of the invokers, nil if there are none.
 func (b *LoadBalance) Select(invokers []base.Invoker, invocation base.Invocation) base.Invoker {
-	b.start()
 	s := &b.settings().Blacklist
 	limits := pick.Limits{MaxPercent: s.MaxPercent, PanicPercent: s.PanicPercent}
 	switch s.Loadbalance {

@@ -5,8 +5,6 @@ package blacklist
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 )
@@ -34,26 +32,17 @@ import (
 	"github.com/dubbogo/graceful/config"
 	"github.com/dubbogo/graceful/internal/attempt"
 	"github.com/dubbogo/graceful/internal/pick"
-	"github.com/dubbogo/graceful/internal/probe"
 )
 
-func TestMain(m *testing.M) {
-	running := goleak.IgnoreCurrent() // what dubbo-go's packages started in their init
-	code := m.Run()
-	probe.Stop() // the example started it
-	if err := goleak.Find(running); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+// What dubbo-go's packages started in their init is none of ours.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // newBalancer returns a balancer with a table of its own, in which all invokers are known.
 func newBalancer(t *testing.T, delegate string, n int) (*LoadBalance, []base.Invoker) {
 	t.Helper()
 	s := config.Default()
 	s.Blacklist.Loadbalance = delegate
-	lb := &LoadBalance{settings: func() *config.Settings { return &s }, start: func() {}}
+	lb := &LoadBalance{settings: func() *config.Settings { return &s }}
 	lb.picker.Table = instance.New(instance.DefaultSettings())
 	invokers := providers(t, n)
 	for _, invoker := range invokers {
@@ -132,14 +121,6 @@ func TestSettingsAreReadWithEachChoice(t *testing.T) {
 	assert.Len(t, selected(lb, invokers, 400), 2)
 	s.Blacklist.PanicPercent = 60
 	assert.Len(t, selected(lb, invokers, 400), 4)
-}
-
-func TestFirstChoiceStartsTheProber(t *testing.T) {
-	started := 0
-	lb, invokers := newBalancer(t, "warmup", 2)
-	lb.start = func() { started++ }
-	lb.Select(invokers, order())
-	assert.Equal(t, 1, started)
 }
 
 // answering is an invoker that answers with its own address.
