@@ -38,7 +38,7 @@ type scale struct {
 }
 
 func scaleOf(reports []*rollout.Report) scale {
-	s := scale{lowest: 100, fastest: math.Inf(1), slowest: 1}
+	s := scale{end: time.Second, lowest: 100, fastest: histogramTop, slowest: 1}
 	for _, r := range reports {
 		s.end = max(s.end, r.End.Sub(r.Start))
 		for _, b := range r.Series {
@@ -56,10 +56,14 @@ func scaleOf(reports []*rollout.Report) scale {
 			break
 		}
 	}
+	s.fastest = min(s.fastest, s.slowest)
 	s.fastest = math.Pow(10, math.Floor(math.Log10(max(0.1, s.fastest*0.9))))
 	s.slowest = max(s.fastest*10, math.Pow(10, math.Ceil(math.Log10(s.slowest*1.05))))
 	return s
 }
+
+// histogramTop is a minute in ms, what no latency is above.
+const histogramTop = 60_000.0
 
 func successRate(b rollout.Bucket) float64 {
 	return 100 * float64(b.Sent-b.Failed) / float64(b.Sent)
