@@ -208,7 +208,7 @@ func (f *flags) run(ctx context.Context, c contestant, dir string) (*rollout.Rep
 // steps of the scenario. Each is followed by a stretch in which nothing changes, so that what comes
 // late is seen too.
 func scenario(ctx context.Context, run *rollout.Run, v *view) error {
-	const settle = 2 * time.Second
+	const settle = 3 * time.Second
 	then := func(f func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { return errors.Join(f(ctx), run.Hold(ctx, settle)) }
 	}
@@ -216,20 +216,20 @@ func scenario(ctx context.Context, run *rollout.Run, v *view) error {
 		name string
 		do   func(context.Context) error
 	}{
-		{"steady", func(ctx context.Context) error { return run.Hold(ctx, 2*settle) }},
+		{"steady", func(ctx context.Context) error { return run.Hold(ctx, settle) }},
 		{"roll providers", then(func(ctx context.Context) error { return run.Roll(ctx, shop.Provider) })},
 		{"roll proxies", then(func(ctx context.Context) error { return run.Roll(ctx, shop.Proxy) })},
 		{"scale out", then(func(ctx context.Context) error { _, err := run.ScaleOut(ctx, shop.Provider); return err })},
 		{"scale in", then(func(ctx context.Context) error { _, err := run.ScaleIn(ctx, shop.Provider); return err })},
 		{"kill -9", func(ctx context.Context) error {
 			// Not at once, so that what is in flight then was sent in this step too.
-			if err := run.Hold(ctx, settle/4); err != nil {
+			if err := run.Hold(ctx, settle/6); err != nil {
 				return err
 			}
 			if _, err := run.Kill(ctx, shop.Provider); err != nil {
 				return err
 			}
-			return run.Hold(ctx, 3*settle)
+			return run.Hold(ctx, 2*settle)
 		}},
 	}
 	for i, s := range steps {

@@ -130,7 +130,7 @@ func TestTableAndVerdict(t *testing.T) {
 	printVerdict(&b, []*rollout.Report{r}, "there")
 	for _, want := range []string{
 		"zookeeper, service level, Triple, failfast, retries 0", "300ms - 1.50s", "planned 12345 = sent 12345 = answered 12345",
-		"NOT EXPLAINED", "PROBLEM: r-3 was run twice", "1 of 1000 requests failed; 1 more were in flight", "report: there",
+		"NOT EXPLAINED", "PROBLEM: r-3 was run twice", "1 of 1000 requests failed, not counting 1 in flight", "report: there",
 	} {
 		assert.Contains(t, b.String(), want)
 	}

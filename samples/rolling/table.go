@@ -67,10 +67,10 @@ func verdict(r *rollout.Report) string {
 	lost := len(r.Failures) - len(r.Unexplained())
 	s := fmt.Sprintf("%d of %d requests failed", len(r.Unexplained()), r.Total.Requests)
 	if lost > 0 {
-		s += fmt.Sprintf("; %d more were in flight on the process that was killed", lost)
+		s += fmt.Sprintf(", not counting %d in flight on the process that was killed", lost)
 	}
 	if r.Total.Retried > 0 {
-		s += fmt.Sprintf("; %d were sent again because they had not been executed", r.Total.Retried)
+		s += fmt.Sprintf("; sent again, as not executed: %d", r.Total.Retried)
 	}
 	if len(r.Problems) > 0 {
 		s += fmt.Sprintf("; %d contradictions", len(r.Problems))
