@@ -30,9 +30,16 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/remoting/nacos"
 )
 
+import (
+	"github.com/dubbogo/graceful/internal/wire"
+)
+
 // nacosWatch is how often the connection is looked at. The SDK tells nobody when it has lost its server: it repairs what it
 // can by itself, once, and gives up what fails because the server is not ready yet.
 const nacosWatch = time.Second
+
+// nacosAudit is how long a list may differ from what was published before it is published again. A push takes half a second.
+const nacosAudit = time.Second
 
 var (
 	errNacosClosed = errors.New("nacos connection is closed")
@@ -84,9 +91,10 @@ type nacosConn struct {
 	listeners map[int]func()
 	nextID    int
 
-	subscribing sync.Mutex // one subscription, unsubscription or repair at a time
+	subscribing sync.Mutex      // one subscription, unsubscription or repair at a time
+	ctx         context.Context // ends with the connection
 	stop        context.CancelFunc
-	work        sync.WaitGroup // operations whose caller may have gone, and the watch
+	work        sync.WaitGroup // operations whose caller may have gone, the watch and the guards
 }
 
 var nacosConns = struct {
@@ -123,6 +131,7 @@ func openNacos(u *common.URL) *nacosConn {
 			followed:  make(map[nacosService]*nacosFollow),
 			listeners: make(map[int]func()),
 		}
+		c.ctx, c.stop = context.WithCancel(context.Background())
 		nacosConns.m[key] = c
 	}
 	c.refs++
@@ -144,11 +153,8 @@ func (c *nacosConn) release() {
 	}
 	c.mu.Lock()
 	c.closed = true
-	stop := c.stop
 	c.mu.Unlock()
-	if stop != nil {
-		stop()
-	}
+	c.stop()
 	c.work.Wait()
 	if c.pooled == nil {
 		return
@@ -229,12 +235,7 @@ func (c *nacosConn) open() {
 		return
 	}
 	c.pooled, c.sdk = pooled, pooled.Client()
-	ctx, stop := context.WithCancel(context.Background())
-	c.stop = stop
-	if c.closed {
-		stop()
-	}
-	c.work.Go(func() { c.watch(ctx, c.sdk) })
+	c.work.Go(func() { c.watch(pooled.Client()) })
 }
 
 // do runs f and returns when f or ctx ends. f outlives ctx by at most the SDK's own timeout.
@@ -264,12 +265,12 @@ func (c *nacosConn) do(ctx context.Context, f func(sdk naming_client.INamingClie
 
 // watch notices that the server was away. The SDK subscribes and registers again when it has reached a server, but drops what
 // fails then; so everything is done once more when the server says that it works.
-func (c *nacosConn) watch(ctx context.Context, sdk naming_client.INamingClient) {
+func (c *nacosConn) watch(sdk naming_client.INamingClient) {
 	ticker := time.NewTicker(nacosWatch)
 	defer ticker.Stop()
 	for away := false; ; {
 		select {
-		case <-ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-ticker.C:
 		}
@@ -284,14 +285,15 @@ func (c *nacosConn) watch(ctx context.Context, sdk naming_client.INamingClient) 
 			continue
 		}
 		logger.Infof("[Graceful][Nacos] server=%s answers again, following and publishing everything anew", c.url.Location)
-		away = !c.repair(ctx, sdk)
+		away = !c.repair(sdk)
 	}
 }
 
 // repair subscribes to everything again and has everything published again; false if it must be tried again.
-func (c *nacosConn) repair(ctx context.Context, sdk naming_client.INamingClient) bool {
+func (c *nacosConn) repair(sdk naming_client.INamingClient) bool {
 	c.mu.Lock()
 	follows := slices.Collect(maps.Values(c.followed))
+	publications := slices.Collect(maps.Values(c.published))
 	tell := slices.Collect(maps.Values(c.listeners))
 	c.mu.Unlock()
 	for _, f := range tell {
@@ -299,11 +301,21 @@ func (c *nacosConn) repair(ctx context.Context, sdk naming_client.INamingClient)
 	}
 	whole := true
 	for _, f := range follows {
-		if ctx.Err() != nil {
+		if c.ctx.Err() != nil {
 			return true
 		}
 		if err := f.renew(sdk); err != nil {
 			logger.Warnf("[Graceful][Nacos] cannot follow service=%s again yet: %v", f.service, err)
+			whole = false
+		}
+	}
+	// The SDK's own repair runs at the same time and may write what was published before it began.
+	for _, p := range publications {
+		if len(p.wanted()) == 0 {
+			continue
+		}
+		if _, err := p.observe(c.ctx); err != nil && c.ctx.Err() == nil {
+			logger.Warnf("[Graceful][Nacos] cannot see yet whether service=%s is published: %v", p.service, err)
 			whole = false
 		}
 	}
@@ -337,6 +349,9 @@ type nacosPublication struct {
 	mu      sync.Mutex
 	entries map[nacosEntry]vo.RegisterInstanceParam
 	written *vo.RegisterInstanceParam // one of what the server may have
+	wrote   time.Time                 // the last write
+	view    *nacosFollow              // what subscribers are told; only once something is changed
+	unview  context.CancelFunc
 }
 
 // set changes what is to be published; it is written by write.
@@ -427,12 +442,117 @@ func (p *nacosPublication) send(sdk naming_client.INamingClient) error {
 	if err != nil {
 		return fmt.Errorf("service %s: %w", p.service, err)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrote = time.Now()
 	if len(want) == 0 {
-		p.mu.Lock()
 		p.written = nil
-		p.mu.Unlock()
+		if p.unview != nil {
+			p.unview()
+			p.view, p.unview = nil, nil
+		}
 	}
 	return nil
+}
+
+// observe begins to follow what subscribers are told of the name, and has it compared with what is published from then on.
+func (p *nacosPublication) observe(ctx context.Context) (*nacosFollow, error) {
+	p.mu.Lock()
+	view := p.view
+	p.mu.Unlock()
+	if view != nil {
+		return view, nil
+	}
+	wake := make(chan struct{}, 1)
+	f, err := p.conn.follow(ctx, p.service, wake)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.view != nil {
+		f.leave(wake)
+		return p.view, nil
+	}
+	if err = p.conn.begin(); err != nil {
+		f.leave(wake)
+		return nil, err
+	}
+	guarded, stop := context.WithCancel(p.conn.ctx)
+	p.view, p.unview = f, stop
+	go func() {
+		defer p.conn.work.Done()
+		defer f.leave(wake)
+		p.guard(guarded, f, wake)
+	}()
+	return f, nil
+}
+
+// guard publishes again when the list does not come to agree with what is wanted. After a reconnect the SDK writes what it had
+// published before, and does not notice that something newer has been written meanwhile; what fails then it drops.
+func (p *nacosPublication) guard(ctx context.Context, f *nacosFollow, wake <-chan struct{}) {
+	timer := time.NewTimer(nacosAudit)
+	defer timer.Stop()
+	for pending := true; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			if !pending && !p.agrees(f) {
+				pending = true
+				timer.Reset(nacosAudit)
+			}
+			continue
+		case <-timer.C:
+		}
+		if pending = !p.agrees(f); !pending {
+			continue
+		}
+		p.mu.Lock()
+		early := nacosAudit - time.Since(p.wrote)
+		p.mu.Unlock()
+		if early > 0 {
+			timer.Reset(early) // it has just been changed: the push is on its way
+			continue
+		}
+		logger.Warnf("[Graceful][Nacos] service=%s is not listed as it was published, publishing it again", p.service)
+		if err := p.write(ctx); err != nil && ctx.Err() == nil {
+			logger.Warnf("[Graceful][Nacos] cannot publish service=%s again yet: %v", p.service, err)
+		}
+		timer.Reset(nacosAudit)
+	}
+}
+
+// agrees compares the newest list with what is wanted.
+func (p *nacosPublication) agrees(f *nacosFollow) bool {
+	markOf := func(metadata map[string]string) wire.Mark {
+		m, _ := wire.MarkFrom(func(key string) string { return metadata[key] })
+		return m
+	}
+	starts := make(map[string]struct{})
+	type shown struct {
+		ip   string
+		port uint64
+		mark wire.Mark
+	}
+	missing := make(map[shown]struct{})
+	for _, want := range p.wanted() {
+		mark := markOf(want.Metadata)
+		starts[mark.Start] = struct{}{}
+		missing[shown{want.Ip, want.Port, mark}] = struct{}{}
+	}
+	for _, in := range f.list() {
+		mark := markOf(in.Metadata)
+		if _, ours := starts[mark.Start]; !ours {
+			continue
+		}
+		s := shown{in.Ip, in.Port, mark}
+		if _, wanted := missing[s]; !wanted {
+			return false // an older state of ours, something taken back, or the same twice
+		}
+		delete(missing, s)
+	}
+	return len(missing) == 0
 }
 
 // nacosFollow is one subscription of this process, for everybody in it who follows the name.
@@ -441,10 +561,12 @@ type nacosFollow struct {
 	service nacosService
 	param   *vo.SubscribeParam
 
-	refs  int // guarded by conn.mu
-	mu    sync.Mutex
-	live  bool // subscribed
-	wakes map[chan struct{}]struct{}
+	refs   int // guarded by conn.mu
+	mu     sync.Mutex
+	live   bool // subscribed
+	known  bool // latest was pushed since the last subscription
+	latest []model.Instance
+	wakes  map[chan struct{}]struct{}
 }
 
 // follow subscribes, unless somebody has; wake, which may be nil, is filled when the list may have changed. Every follow that
@@ -456,7 +578,7 @@ func (c *nacosConn) follow(ctx context.Context, s nacosService, wake chan struct
 		f = &nacosFollow{conn: c, service: s, wakes: make(map[chan struct{}]struct{})}
 		f.param = &vo.SubscribeParam{
 			ServiceName: s.name, GroupName: s.group,
-			SubscribeCallback: func([]model.Instance, error) { f.changed() },
+			SubscribeCallback: f.pushed,
 		}
 		c.followed[s] = f
 	}
@@ -475,9 +597,24 @@ func (c *nacosConn) follow(ctx context.Context, s nacosService, wake chan struct
 	return f, nil
 }
 
-func (f *nacosFollow) changed() {
+// pushed takes a list. The SDK sorts it in place when the next one comes, and others in this process change the metadata of its
+// instances, so it is copied here, where nothing else happens to it.
+func (f *nacosFollow) pushed(list []model.Instance, err error) {
+	if err != nil {
+		logger.Warnf("[Graceful][Nacos] push of service=%s failed: %v", f.service, err)
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.takeLocked(list)
+}
+
+func (f *nacosFollow) takeLocked(list []model.Instance) {
+	f.latest, f.known = make([]model.Instance, len(list)), true
+	for i, in := range list {
+		in.Metadata = maps.Clone(in.Metadata)
+		f.latest[i] = in
+	}
 	for wake := range f.wakes {
 		select {
 		case wake <- struct{}{}:
@@ -508,11 +645,38 @@ func (f *nacosFollow) subscribe(sdk naming_client.INamingClient) error {
 }
 
 func (f *nacosFollow) subscribeLocked(sdk naming_client.INamingClient) error {
-	if err := sdk.Subscribe(f.param); err != nil {
+	f.mu.Lock()
+	f.known = false
+	f.mu.Unlock()
+	err := sdk.Subscribe(f.param)
+	if err == nil {
+		err = f.begin(sdk)
+	}
+	if err != nil {
 		_ = sdk.Unsubscribe(f.param) // the callback has been noted all the same
 		return fmt.Errorf("subscribe %s: %w", f.service, err)
 	}
 	f.setLive(true)
+	return nil
+}
+
+// begin has the first list of a subscription. The SDK pushes none if somebody else has asked for the name before.
+func (f *nacosFollow) begin(sdk naming_client.INamingClient) error {
+	f.mu.Lock()
+	known := f.known
+	f.mu.Unlock()
+	if known {
+		return nil
+	}
+	list, err := sdk.SelectAllInstances(vo.SelectAllInstancesParam{ServiceName: f.service.name, GroupName: f.service.group})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.known {
+		f.takeLocked(list)
+	}
 	return nil
 }
 
@@ -528,11 +692,9 @@ func (f *nacosFollow) renew(sdk naming_client.INamingClient) error {
 	}
 	f.setLive(false)
 	err := f.subscribeLocked(sdk)
-	if err == nil {
-		f.changed()
-		return nil
+	if err != nil {
+		f.setLive(true) // still wanted: the next repair tries again
 	}
-	f.setLive(true) // still wanted: the next repair tries again
 	return err
 }
 
@@ -574,26 +736,13 @@ func (f *nacosFollow) leave(wake chan struct{}) {
 				logger.Warnf("[Graceful][Nacos] cannot follow service=%s: %v", f.service, err)
 				successor.setLive(true)
 			}
-			successor.changed()
 		}
 	}()
 }
 
-// list is the newest list that was pushed.
-func (f *nacosFollow) list(sdk naming_client.INamingClient) ([]model.Instance, error) {
-	for {
-		hosts, err := sdk.SelectAllInstances(vo.SelectAllInstancesParam{ServiceName: f.service.name, GroupName: f.service.group})
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", f.service, err)
-		}
-		out := slices.Clone(hosts)
-		// The SDK sorts a list in place when its successor has come, so a copy is good only if the list still is the newest.
-		again, err := sdk.SelectAllInstances(vo.SelectAllInstancesParam{ServiceName: f.service.name, GroupName: f.service.group})
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", f.service, err)
-		}
-		if len(hosts) == len(again) && (len(hosts) == 0 || &hosts[0] == &again[0]) {
-			return out, nil
-		}
-	}
+// list is the newest list that was pushed. It is shared: not to be changed.
+func (f *nacosFollow) list() []model.Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.latest
 }

@@ -177,21 +177,25 @@ func marks() (up, draining wire.Mark) {
 	return up, draining
 }
 
+func nacosPublisherOf(t *testing.T, addr string, l level, process string) *nacosPublisher {
+	t.Helper()
+	p, err := newPublisher(constant.NacosKey, l, nacosURL(t, addr, process))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, p.Close()) })
+	return p.(*nacosPublisher)
+}
+
 func TestNacos(t *testing.T) {
 	server := testserver.Nacos(t)
 	group := constant.ServiceDiscoveryDefaultGroup
 	newPub := func(t *testing.T, l level, process string) *nacosPublisher {
-		t.Helper()
-		p, err := newPublisher(constant.NacosKey, l, nacosURL(t, server.Addr, process))
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, p.Close()) })
-		return p.(*nacosPublisher)
+		return nacosPublisherOf(t, server.Addr, l, process)
 	}
 
 	t.Run("interface level", func(t *testing.T) {
 		const service = "shop.Interface"
-		p, up, draining := newPub(t, interfaceLevel, "i1"), wire.Mark{}, wire.Mark{}
-		up, draining = marks()
+		p := newPub(t, interfaceLevel, "i1")
+		up, draining := marks()
 		recs := []record{
 			interfaceRecord(t, "tri", "127.0.0.1:20001", service), interfaceRecord(t, "dubbo", "127.0.0.1:20002", service),
 			interfaceRecord(t, "tri", "127.0.0.1:20001", "shop.Other"),
@@ -261,6 +265,26 @@ func TestNacos(t *testing.T) {
 		plain.until(t, "")
 	})
 
+	t.Run("what the SDK writes again after a reconnect is overwritten", func(t *testing.T) {
+		p := newPub(t, serviceLevel, "stale")
+		up, draining := marks()
+		recs := []record{serviceRecord(20001)}
+		plain := newBystander(t, server.Addr, nacosService{group: group, name: "backend"})
+		require.NoError(t, p.Put(testContext(t), recs, up))
+		plain.until(t, "20001=UP")
+		require.NoError(t, p.Put(testContext(t), recs, draining))
+		plain.until(t, "20001=DRAINING")
+		older, err := p.param(recs[0], up)
+		require.NoError(t, err)
+		ok, err := p.conn.sdk.RegisterInstance(older)
+		require.NoError(t, err)
+		require.True(t, ok)
+		plain.until(t, "20001=UP")
+		plain.until(t, "20001=DRAINING")
+		require.NoError(t, p.Remove(testContext(t), recs))
+		plain.until(t, "")
+	})
+
 	t.Run("followers", func(t *testing.T) {
 		const service = "shop.Followed"
 		p := newPub(t, interfaceLevel, "f1")
@@ -295,43 +319,6 @@ func TestNacos(t *testing.T) {
 		items, err = src.query(testContext(t))
 		require.NoError(t, err)
 		assert.Empty(t, items)
-	})
-
-	t.Run("server restart", func(t *testing.T) {
-		p := newPub(t, serviceLevel, "r1")
-		back := make(chan struct{}, 10)
-		p.Watch(func() { back <- struct{}{} })
-		up, draining := marks()
-		recs := []record{serviceRecord(20001)}
-		require.NoError(t, p.Put(testContext(t), recs, up))
-		src := &nacosSource{
-			url: nacosURL(t, server.Addr, "r2"), service: nacosService{group: group, name: "backend"},
-			parse: func(in model.Instance) (item, bool) { return nacosServiceItem(group, "backend", in), true },
-		}
-		seen := followSource(t, src)
-		seen.until(t, "127.0.0.1:20001=UP")
-		require.NoError(t, server.Stop())
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		began := time.Now()
-		require.Error(t, p.Put(ctx, recs, draining))
-		require.Error(t, p.Shows(ctx, recs, draining))
-		assert.Less(t, time.Since(began), 3*time.Second, "no wait beyond the context")
-		restart, cancelRestart := context.WithTimeout(context.Background(), testserver.StartTimeout)
-		defer cancelRestart()
-		require.NoError(t, server.Restart(restart))
-		select {
-		case <-back:
-		case <-time.After(testserver.StartTimeout):
-			t.Fatal("the publisher does not say that the server is back")
-		}
-		for p.Put(testContext(t), recs, draining) != nil {
-			require.NoError(t, restart.Err())
-		}
-		seen.until(t, "127.0.0.1:20001=DRAINING")
-		confirmed(t, p, recs, draining)
-		require.NoError(t, p.Remove(testContext(t), recs))
-		seen.until(t, "")
 	})
 }
 

@@ -14,7 +14,6 @@ import (
 )
 
 import (
-	"github.com/nacos-group/nacos-sdk-go/v2/clients/naming_client"
 	"github.com/nacos-group/nacos-sdk-go/v2/vo"
 
 	"golang.org/x/sync/errgroup"
@@ -33,7 +32,7 @@ import (
 
 func init() {
 	publishers[constant.NacosKey] = func(l level, u *common.URL) publisher {
-		return &nacosPublisher{level: l, url: u, views: make(map[nacosService]*nacosFollow)}
+		return &nacosPublisher{level: l, url: u}
 	}
 }
 
@@ -51,7 +50,6 @@ type nacosPublisher struct {
 	watch   func()
 	unwatch func()
 	closed  bool
-	views   map[nacosService]*nacosFollow // what Shows reads
 }
 
 func (p *nacosPublisher) connection() (*nacosConn, error) {
@@ -148,19 +146,19 @@ func (p *nacosPublisher) each(recs []record, f func(c *nacosConn, s nacosService
 func (p *nacosPublisher) Put(ctx context.Context, recs []record, m wire.Mark) error {
 	return p.each(recs, func(c *nacosConn, s nacosService, recs []record) error {
 		publication := c.publication(s)
-		if publication.isWritten() {
-			// A change: begin to listen before it is made, so that Shows sees it when consumers do, which for Nacos is half a second
-			// later. The first record of a process is not waited for, and a provider need not hear of all others while it serves.
-			if _, err := p.view(ctx, c, s); err != nil {
-				return err
-			}
-		}
 		for _, r := range recs {
 			param, err := p.param(r, m)
 			if err != nil {
 				return fmt.Errorf("%s at %s: %w", r.service(), r.address(), err)
 			}
 			publication.set(nacosEntry{owner: p, address: r.address()}, param)
+		}
+		if publication.isWritten() {
+			// A change: begin to listen before it is made, so that Shows sees it when consumers do, which for Nacos is half a second
+			// later. The first record of a process is not waited for, and a provider need not hear of all others while it serves.
+			if _, err := publication.observe(ctx); err != nil {
+				return err
+			}
 		}
 		return publication.write(ctx)
 	})
@@ -176,66 +174,28 @@ func (p *nacosPublisher) Remove(ctx context.Context, recs []record) error {
 	})
 }
 
-// view is what subscribers of the name are told.
-func (p *nacosPublisher) view(ctx context.Context, c *nacosConn, s nacosService) (*nacosFollow, error) {
-	p.mu.Lock()
-	f := p.views[s]
-	p.mu.Unlock()
-	if f != nil {
-		return f, nil
-	}
-	f, err := c.follow(ctx, s, nil)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	other := p.views[s]
-	closed := p.closed
-	if other == nil && !closed {
-		p.views[s] = f
-	}
-	p.mu.Unlock()
-	if other != nil || closed {
-		f.leave(nil)
-	}
-	if closed {
-		return nil, errNacosClosed
-	}
-	if other != nil {
-		return other, nil
-	}
-	return f, nil
-}
-
 func (p *nacosPublisher) Shows(ctx context.Context, recs []record, m wire.Mark) error {
 	return p.each(recs, func(c *nacosConn, s nacosService, recs []record) error {
-		f, err := p.view(ctx, c, s)
+		f, err := c.publication(s).observe(ctx)
 		if err != nil {
 			return err
 		}
-		return c.do(ctx, func(sdk naming_client.INamingClient) error {
-			list, err := f.list(sdk)
-			if err != nil {
-				return err
-			}
-			for _, r := range recs {
-				shown := 0
-				last := ""
-				for _, in := range list {
-					if net.JoinHostPort(in.Ip, strconv.FormatUint(in.Port, 10)) != r.address() {
-						continue
-					}
-					mark, _ := wire.MarkFrom(func(key string) string { return in.Metadata[key] })
-					if last = mark.Encode(); mark.Start == m.Start && mark.Status == m.Status && mark.Seq == m.Seq {
-						shown++
-					}
+		for _, r := range recs {
+			shown, last := 0, ""
+			for _, in := range f.list() {
+				if net.JoinHostPort(in.Ip, strconv.FormatUint(in.Port, 10)) != r.address() {
+					continue
 				}
-				if shown != 1 {
-					return fmt.Errorf("%s at %s: %w: listed %d times as it is, last seen as %q", r.service(), r.address(), errNotShown, shown, last)
+				mark, _ := wire.MarkFrom(func(key string) string { return in.Metadata[key] })
+				if last = mark.Encode(); mark.Start == m.Start && mark.Status == m.Status && mark.Seq == m.Seq {
+					shown++
 				}
 			}
-			return nil
-		})
+			if shown != 1 {
+				return fmt.Errorf("%s at %s: %w: listed %d times as it is, last seen as %q", r.service(), r.address(), errNotShown, shown, last)
+			}
+		}
+		return nil
 	})
 }
 
@@ -254,14 +214,10 @@ func (p *nacosPublisher) Close() error {
 		return nil
 	}
 	p.closed = true
-	conn, unwatch, views := p.conn, p.unwatch, p.views
-	p.views = nil
+	conn, unwatch := p.conn, p.unwatch
 	p.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
-	}
-	for _, f := range views {
-		f.leave(nil)
 	}
 	if conn != nil {
 		conn.release()

@@ -15,7 +15,6 @@ import (
 import (
 	"github.com/dubbogo/gost/log/logger"
 
-	"github.com/nacos-group/nacos-sdk-go/v2/clients/naming_client"
 	"github.com/nacos-group/nacos-sdk-go/v2/model"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
@@ -58,8 +57,9 @@ func (s *nacosSource) follow(ctx context.Context, emit func([]item)) {
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, maxRetry) {
 		f, err := c.follow(ctx, s.service, wake)
 		if err == nil {
-			err = s.listen(ctx, c, f, wake, emit)
+			s.listen(ctx, f, wake, emit)
 			f.leave(wake)
+			return
 		}
 		if ctx.Err() != nil {
 			return
@@ -74,29 +74,18 @@ func (s *nacosSource) follow(ctx context.Context, emit func([]item)) {
 	}
 }
 
-func (s *nacosSource) listen(ctx context.Context, c *nacosConn, f *nacosFollow, wake <-chan struct{}, emit func([]item)) error {
+func (s *nacosSource) listen(ctx context.Context, f *nacosFollow, wake <-chan struct{}, emit func([]item)) {
 	for {
-		items, err := s.read(ctx, c, f)
-		if err != nil {
-			return err
-		}
-		emit(items)
+		emit(s.items(f.list()))
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-wake:
 		}
 	}
 }
 
-func (s *nacosSource) read(ctx context.Context, c *nacosConn, f *nacosFollow) ([]item, error) {
-	var list []model.Instance
-	if err := c.do(ctx, func(sdk naming_client.INamingClient) (err error) {
-		list, err = f.list(sdk)
-		return err
-	}); err != nil {
-		return nil, err // list may still be written to
-	}
+func (s *nacosSource) items(list []model.Instance) []item {
 	items := make([]item, 0, len(list))
 	for _, in := range list {
 		if it, ok := s.parse(in); ok {
@@ -108,7 +97,7 @@ func (s *nacosSource) read(ctx context.Context, c *nacosConn, f *nacosFollow) ([
 			items = append(items, it)
 		}
 	}
-	return items, nil
+	return items
 }
 
 // query has the SDK ask the server, whatever it knows.
@@ -123,7 +112,7 @@ func (s *nacosSource) query(ctx context.Context) ([]item, error) {
 	if err = c.do(ctx, f.renew); err != nil {
 		return nil, err
 	}
-	return s.read(ctx, c, f)
+	return s.items(f.list()), nil
 }
 
 // nacosInterfaceItem reads an instance of interface level that the reference ref asks for.
@@ -149,7 +138,7 @@ func nacosInterfaceItem(ref *common.URL, in model.Instance) (item, bool) {
 	), wire.Mark{})
 }
 
-// nacosServiceItem reads an instance of service level. The metadata map is the SDK's own, so it is copied.
+// nacosServiceItem reads an instance of service level.
 func nacosServiceItem(group, name string, in model.Instance) item {
 	metadata := maps.Clone(in.Metadata)
 	id := metadata[nacosIDKey]
