@@ -213,20 +213,16 @@ func TestInFlight(t *testing.T) {
 // A rejection is written after the filter too: one linger for it, not one for each of an endless row.
 func TestRejectionsLinger(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.registry("zk").closeF = func(context.Context) error { return nil }
-		require.True(t, r.in.Enter())
-		go func() {
-			time.Sleep(500 * ms)
-			r.in.Enter() // rejected
-			r.in.Leave()
-			for range 100 {
-				time.Sleep(10 * ms)
-				r.in.Enter()
-			}
-		}()
-		require.NoError(t, r.shutdown(bg, "test"))
-		assert.Equal(t, 600*ms, r.phase(InboundDrained).Took)
+		r.in.Enter()
+		r.in.Leave()
 		time.Sleep(time.Second)
+		r.hooks.add(&hook{phase: Rejecting, name: "late requests", limit: time.Second, f: func(context.Context) error {
+			r.every(10*ms, func(int) { assert.False(t, r.in.Enter()) })
+			time.Sleep(5 * ms)
+			return nil
+		}})
+		require.NoError(t, r.shutdown(bg, "test"))
+		assert.Equal(t, 100*ms, r.phase(InboundDrained).Took)
 	})
 }
 
@@ -449,7 +445,8 @@ func TestShutdownDuringOffline(t *testing.T) {
 		defer cancel()
 		require.NoError(t, r.shutdown(ctx, "test"))
 		require.NoError(t, <-offline)
-		assert.Less(t, time.Since(r.start), 11*time.Second, "the phase on its way gets its slice of the new budget")
+		assert.Less(t, time.Since(r.start), 11*time.Second)
+		assert.Less(t, r.phase(Quiesced).Took, 5*time.Second, "the phase on its way gets its slice of the new budget, it had 7 s")
 		assert.Equal(t, allPhases(), r.reached(), "none twice")
 		assert.Contains(t, r.did(), "notify")
 	})
@@ -466,6 +463,17 @@ func TestOnlineDuringOffline(t *testing.T) {
 		require.ErrorIs(t, <-offline, ErrWentOnline)
 		assert.Equal(t, []string{"status=DRAINING", "zk announce DRAINING seq=2 ok=true", "status=UP", "zk announce UP seq=3 ok=true"}, r.did())
 		assert.Equal(t, time.Second, time.Since(r.start))
+	})
+}
+
+// A run that Online took back before it had set DRAINING must not do so after.
+func TestRunThatWasTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		old := &run{c: r.coordinator}
+		old.ctx, old.cancel = context.WithCancel(bg)
+		old.cancel()
+		require.NoError(t, (&task{run: old, id: NotReady}).notReady())
+		assert.Empty(t, r.did())
 	})
 }
 
@@ -615,21 +623,16 @@ func TestSubscriberHangs(t *testing.T) {
 
 func TestExitWaitsForTheLog(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		var got []Event
 		r.bus.subscribe(func(e Event) {
 			time.Sleep(5 * ms)
-			got = append(got, e)
+			if e, ok := e.(RunFinished); ok {
+				r.note("logged exiting=%v code=%d", e.Exiting, e.ExitCode)
+			}
 		})
 		r.leaveOn(syscall.SIGTERM)
 		time.Sleep(time.Second)
-		require.Equal(t, []int{0}, r.exited())
-		assert.IsType(t, RunFinished{}, got[len(got)-1])
-		for _, e := range r.seen() {
-			if e, ok := e.(RunFinished); ok {
-				assert.True(t, e.Exiting)
-			}
-		}
-		assert.Equal(t, "exit 0", r.did()[len(r.did())-1])
+		did := r.did()
+		assert.Equal(t, []string{"logged exiting=true code=0", "exit 0"}, did[len(did)-2:])
 	})
 }
 

@@ -228,6 +228,11 @@ func (r role) own(srv *server.Server) int {
 	<-signals
 	err = BeforeShutdown()
 	say("before cut=%v err=%v", errors.Is(err, ErrCutOff), err != nil)
+	again, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(r.Port))
+	say("port free=%v", err == nil)
+	if err == nil {
+		_ = again.Close()
+	}
 	_ = web.Shutdown(context.Background())
 	return 43
 }
