@@ -7,6 +7,7 @@ package graceful
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,6 +15,10 @@ import (
 )
 
 import (
+	gxetcd "github.com/dubbogo/gost/database/kv/etcd/v3"
+
+	perrors "github.com/pkg/errors"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -235,4 +240,32 @@ func TestEtcdThatIsDown(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.NoError(t, p.Close())
 	require.ErrorIs(t, p.Put(context.Background(), recs, up), errEtcdClosed)
+}
+
+func TestEtcdMetadataReportSurvivesItsClient(t *testing.T) {
+	server := testserver.Etcd(t)
+	r := reports.CreateMetadataReport(registryURL(t, constant.EtcdV3Key, server.Addr, "1s")).(*metadataReport)
+	t.Cleanup(func() { assert.NoError(t, r.Close(context.Background())) })
+	require.NoError(t, r.RegisterServiceAppMapping("shop.A", "mapping", "backend"))
+	die := func() { // a report has no end but this
+		t.Helper()
+		dying, err := r.theReport()
+		require.NoError(t, err)
+		require.NoError(t, server.Stop())
+		for began := time.Now(); ; {
+			if _, err = dying.GetAppMetadata("backend", "1"); errors.Is(perrors.Cause(err), gxetcd.ErrNilETCDV3Client) {
+				return
+			}
+			require.Less(t, time.Since(began), testWait, "dubbo-go's client is expected to give up")
+		}
+	}
+	die()
+	require.NoError(t, server.Restart(t.Context()))
+	require.NoError(t, r.RegisterServiceAppMapping("shop.B", "mapping", "backend"))
+	for _, service := range []string{"shop.A", "shop.B"} {
+		apps, err := r.GetServiceAppMapping(service, "mapping", nil)
+		require.NoError(t, err)
+		assert.Equal(t, []any{"backend"}, apps.Values())
+	}
+	die()
 }

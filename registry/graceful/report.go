@@ -14,8 +14,11 @@ import (
 
 import (
 	gxset "github.com/dubbogo/gost/container/set"
+	gxetcd "github.com/dubbogo/gost/database/kv/etcd/v3"
 	"github.com/dubbogo/gost/gof/observer"
 	"github.com/dubbogo/gost/log/logger"
+
+	perrors "github.com/pkg/errors"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
@@ -156,6 +159,18 @@ func (r *metadataReport) use(f func(report.MetadataReport) error) (err error) {
 	}()
 	d, err := r.theReport()
 	if err != nil {
+		return err
+	}
+	if err = f(d); !errors.Is(perrors.Cause(err), gxetcd.ErrNilETCDV3Client) {
+		return err
+	}
+	// dubbo-go's etcd client gives up for good when its server was away for two seconds.
+	r.mu.Lock()
+	if r.built == d {
+		r.built = nil
+	}
+	r.mu.Unlock()
+	if d, err = r.theReport(); err != nil {
 		return err
 	}
 	return f(d)
