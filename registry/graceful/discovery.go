@@ -46,7 +46,9 @@ var _ registry.ServiceDiscovery = (*serviceDiscovery)(nil)
 
 func newServiceDiscovery(u *common.URL) (registry.ServiceDiscovery, error) {
 	d, err := nodeFor(serviceLevel, u, func(n *node) *serviceDiscovery {
-		return &serviceDiscovery{node: n, apps: make(map[string]*app)}
+		d := &serviceDiscovery{node: n, apps: make(map[string]*app)}
+		n.sourceOf = func(rec record) source { return d.source(rec.service()) }
+		return d
 	})
 	if err != nil {
 		return nil, err

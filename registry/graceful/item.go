@@ -79,6 +79,9 @@ func withoutMarks(ref, u *common.URL) *common.URL {
 	if ref.GetParam(constant.LoadbalanceKey, "") != "" || settings.Get().Loadbalance != "" {
 		out.Add(constant.LoadbalanceKey)
 	}
+	if u.GetParam(constant.Tagkey, "") == drainTag {
+		out.Add(constant.Tagkey) // it is for consumers that do not know the mark
+	}
 	if out.Empty() {
 		return u
 	}
@@ -98,11 +101,14 @@ func serviceItem(in registry.ServiceInstance) item {
 	}
 	plain := make(map[string]string, len(metadata))
 	for k, v := range metadata {
-		if !wire.IsMark(k, v) {
+		if !wire.IsMark(k, v) && !(k == constant.Tagkey && v == drainTag) {
 			plain[k] = v
 		}
 	}
 	copied := copyInstance(in, plain)
+	if copied.Tag == drainTag {
+		copied.Tag = "" // it is for consumers that do not know the mark
+	}
 	return item{
 		key:       in.GetServiceName() + "@" + address,
 		addresses: addresses,

@@ -100,7 +100,9 @@ type node struct {
 	subs   map[any]*subscription
 	after  []func() // run by Close, last first
 	reader *zkConn
-	slow   bool // the first list of a subscription did not come in time: the next ones are not waited for
+	// sourceOf is where the list is read in which a record of this process stands. It is called with mu held.
+	sourceOf func(record) source
+	slow     bool // the first list of a subscription did not come in time: the next ones are not waited for
 }
 
 var nodes = struct {
@@ -136,6 +138,7 @@ func nodeFor[T interface{ isClosed() bool }](l level, u *common.URL, build func(
 		publication: newPublication(key.String(), cmp.Or(d.GetParam(constant.RegistryIdKey, ""), delegate), pub),
 	}
 	n.publication.closing = n.unfollow
+	n.publication.tagging = n.tagged
 	out := build(n)
 	nodes.m[key] = out
 	return out, nil

@@ -62,8 +62,10 @@ type publication struct {
 	lost      bool          // the connection came back: what we know of the registry is old
 	changed   chan struct{} // closed and replaced when done or lastErr changes
 	cancel    context.CancelCauseFunc
-	remove    func() // out of announce
-	closing   func() // run by Close before the connection goes; may be nil
+	remove    func()                                   // out of announce
+	closing   func()                                   // run by Close before the connection goes; may be nil
+	tagging   func(context.Context, []record) []record // adds the drain tag to records; may be nil
+	tags      map[string]string                        // what it added, by key, for as long as this process drains
 
 	wake   chan struct{}
 	ended  chan struct{} // closed by the first withdrawal or by Close: whoever waits for the gate stops waiting
@@ -430,15 +432,30 @@ func (p *publication) attempt(ctx context.Context) error {
 		return nil
 	}
 	version, lost := p.version, p.lost
-	want, stale, all := p.wantedLocked(), slices.Clone(p.stale), p.allLocked()
 	mark := p.markLocked()
+	drains := mark.Status == wire.Draining
+	if !drains {
+		p.tags = nil
+	}
+	want, stale, all := p.wantedLocked(), slices.Clone(p.stale), p.allLocked()
 	removeAll := p.withdrawn && p.published
 	p.lost = false
 	if len(want) > 0 {
 		p.published = true // from here on something may be there, whatever the error
 	}
 	p.cancel = cancel
+	ask := drains && p.tags == nil && p.tagging != nil && len(want) > 0 && wantsTag()
 	p.mu.Unlock()
+	if ask {
+		// Asked once per drain: what is published again after a reconnect must be what was announced.
+		want = p.tagging(ctx, want)
+		p.mu.Lock()
+		p.tags = make(map[string]string)
+		for _, r := range want {
+			p.tags[r.key()] = r.tag
+		}
+		p.mu.Unlock()
+	}
 
 	var err error
 	switch {
@@ -495,7 +512,9 @@ func (p *publication) wantedLocked() []record {
 func (p *publication) allLocked() []record {
 	out := make([]record, 0, len(p.order))
 	for _, key := range p.order {
-		out = append(out, p.records[key])
+		r := p.records[key]
+		r.tag = p.tags[key]
+		out = append(out, r)
 	}
 	return out
 }

@@ -34,6 +34,7 @@ type fakePublisher struct {
 	mu       sync.Mutex
 	there    map[string]wire.Mark
 	puts     int
+	tag      string // of the last record written
 	down     bool
 	slow     chan struct{} // Put waits for it
 	watch    func()
@@ -63,6 +64,7 @@ func (f *fakePublisher) Put(ctx context.Context, recs []record, m wire.Mark) err
 	}
 	for _, r := range recs {
 		f.there[r.key()] = m
+		f.tag = r.tag
 	}
 	return nil
 }

@@ -38,7 +38,11 @@ var (
 )
 
 func newInterfaceRegistry(u *common.URL) (registry.Registry, error) {
-	r, err := nodeFor(interfaceLevel, u, func(n *node) *interfaceRegistry { return &interfaceRegistry{node: n, url: u} })
+	r, err := nodeFor(interfaceLevel, u, func(n *node) *interfaceRegistry {
+		r := &interfaceRegistry{node: n, url: u}
+		n.sourceOf = func(rec record) source { return r.source(rec.url) }
+		return r
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +203,7 @@ func (r *interfaceRegistry) UnSubscribe(u *common.URL, listener registry.NotifyL
 		return d.UnSubscribe(u, listener)
 	}
 	r.leave(subscriptionKey(u, listener))
+	gate.forget(u.ServiceKey())
 	return nil
 }
 

@@ -20,22 +20,25 @@ import (
 import (
 	"github.com/dubbogo/go-zookeeper/zk"
 
+	"github.com/dubbogo/gost/gof/observer"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
+	"dubbo.apache.org/dubbo-go/v3/metadata/info"
 	"dubbo.apache.org/dubbo-go/v3/registry"
 )
 
 import (
 	"github.com/dubbogo/graceful/cluster/instance"
+	"github.com/dubbogo/graceful/config"
 	"github.com/dubbogo/graceful/internal/self"
+	"github.com/dubbogo/graceful/internal/settings"
 	"github.com/dubbogo/graceful/internal/testserver"
 	"github.com/dubbogo/graceful/internal/wire"
 )
-
-const testWait = 20 * time.Second
 
 // registryURL is what dubbo-go hands to a registry.
 func registryURL(t *testing.T, delegate, addr, timeout string) *common.URL {
@@ -95,59 +98,6 @@ func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testWait)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// lists collects what a subscriber is handed.
-type lists struct {
-	mu     sync.Mutex
-	all    [][]string
-	change chan struct{}
-}
-
-func newLists() *lists { return &lists{change: make(chan struct{}, 1)} }
-
-func (l *lists) Notify(*registry.ServiceEvent) { panic("lists are handed on whole") }
-
-func (l *lists) NotifyAll(events []*registry.ServiceEvent, done func()) {
-	defer done()
-	var urls []string
-	for _, e := range events {
-		urls = append(urls, e.Service.Location+"?"+e.Service.GetParam(wire.KeyStatus, "")+e.Service.GetParam(wire.KeyStart, ""))
-	}
-	l.mu.Lock()
-	l.all = append(l.all, urls)
-	l.mu.Unlock()
-	select {
-	case l.change <- struct{}{}:
-	default:
-	}
-}
-
-func (l *lists) count() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.all)
-}
-
-func (l *lists) last() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.all) == 0 {
-		return nil
-	}
-	return l.all[len(l.all)-1]
-}
-
-func (l *lists) await(t *testing.T, what string, ok func([]string) bool) {
-	t.Helper()
-	deadline := time.After(testWait)
-	for !ok(l.last()) {
-		select {
-		case <-l.change:
-		case <-deadline:
-			require.FailNow(t, "list never came", "%s; last: %v", what, l.last())
-		}
-	}
 }
 
 func newTestRegistry(t *testing.T, u *common.URL) *interfaceRegistry {
@@ -256,34 +206,6 @@ func testInstance(addr string) *registry.DefaultServiceInstance {
 			constant.ExportedServicesRevisionPropertyName: "0", // nothing exported: the listener asks for no metadata
 			constant.ServiceInstanceEndpoints:             fmt.Sprintf(`[{"port":%d,"protocol":"tri"}]`, n),
 		},
-	}
-}
-
-// apps is a listener of service level.
-type apps struct {
-	collector
-	lists chan []item
-}
-
-func newApps(name string) *apps {
-	a := &apps{lists: make(chan []item, 64)}
-	a.collector.name = name
-	a.collector.emit = func(items []item) { a.lists <- items }
-	return a
-}
-
-func (a *apps) await(t *testing.T, what string, ok func([]item) bool) []item {
-	t.Helper()
-	deadline := time.After(testWait)
-	for {
-		select {
-		case l := <-a.lists:
-			if ok(l) {
-				return l
-			}
-		case <-deadline:
-			require.FailNow(t, "list never came", what)
-		}
 	}
 }
 
@@ -620,3 +542,88 @@ func TestZooKeeperDownAtStart(t *testing.T) {
 		return err == nil && exists
 	})
 }
+
+func TestZooKeeperConsumerRecord(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	look := onlooker(t, server.Addr)
+	const service = "shop.Called"
+	consumer := newTestRegistry(t, registryURL(t, constant.ZookeeperKey, server.Addr, "5s"))
+	ref := referenceURL(t, service)
+	require.NoError(t, consumer.Register(ref))
+	children, _, err := look.Children("/dubbo/" + service + "/consumers")
+	require.NoError(t, err)
+	assert.Len(t, children, 1)
+	require.NoError(t, consumer.UnRegister(ref))
+	children, _, err = look.Children("/dubbo/" + service + "/consumers")
+	require.NoError(t, err)
+	assert.Empty(t, children)
+}
+
+func TestZooKeeperDrainTag(t *testing.T) {
+	settings.Isolate(t)
+	require.NoError(t, settings.Configure(config.WithDrainVanillaTag(true)))
+	require.NoError(t, settings.Load(nil))
+	server := testserver.ZooKeeper(t)
+	ctx := testContext(t)
+	look := onlooker(t, server.Addr)
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "5s")
+	one, two := listen(t), listen(t)
+	first, second := newTestDiscovery(t, u), newTestDiscovery(t, u)
+	require.NoError(t, first.Register(testInstance(one)))
+	require.NoError(t, second.Register(testInstance(two)))
+	tag := func(addr string) string {
+		data, _, err := look.Get("/services/backend/" + addr)
+		require.NoError(t, err)
+		in, err := parseCurator(data)
+		require.NoError(t, err)
+		return in.Tag
+	}
+	own := self.Current().Mark()
+	draining := wire.Mark{Status: wire.Draining, Start: own.Start, Seq: own.Seq + 1}
+	require.NoError(t, first.Announce(ctx, draining))
+	require.NoError(t, first.Confirmed(ctx, draining))
+	assert.Equal(t, drainTag, tag(one))
+	require.NoError(t, second.Announce(ctx, draining))
+	require.NoError(t, second.Confirmed(ctx, draining))
+	assert.Empty(t, tag(two), "the last one must stay visible")
+	require.NoError(t, first.Announce(ctx, wire.Mark{Status: wire.Up, Start: own.Start, Seq: own.Seq + 2}))
+	assert.Empty(t, tag(one))
+}
+
+// The mapping and the metadata of a service-level provider go through the metadata report, which must not end the start
+// while its server is down.
+func TestZooKeeperMetadataReportDownAtStart(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	require.NoError(t, server.Stop())
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "1s")
+	r := reports.CreateMetadataReport(u).(*metadataReport)
+	assert.Same(t, r, reports.CreateMetadataReport(u.Clone()), "one connection per server")
+	require.NoError(t, r.RegisterServiceAppMapping("shop.Mapped", "mapping", "backend"))
+	require.NoError(t, r.PublishAppMetadata("backend", "7", info.NewAppMetadataInfo("backend")))
+	learned := make(chan *registry.ServiceMappingChangeEvent, 8)
+	_, err := r.GetServiceAppMapping("shop.Mapped", "mapping", mappingListener(learned))
+	require.Error(t, err)
+
+	require.NoError(t, server.Restart(context.Background()))
+	select {
+	case e := <-learned:
+		assert.True(t, e.GetServiceNames().Contains("backend"))
+	case <-time.After(testWait):
+		require.FailNow(t, "the mapping never came")
+	}
+	eventually(t, "the metadata is there", func() bool {
+		m, getErr := r.GetAppMetadata("backend", "7")
+		return getErr == nil && m.App == "backend"
+	})
+	require.NoError(t, r.Close(testContext(t)))
+	require.NoError(t, r.Close(testContext(t)))
+}
+
+type mappingListener chan *registry.ServiceMappingChangeEvent
+
+func (l mappingListener) OnEvent(e observer.Event) error {
+	l <- e.(*registry.ServiceMappingChangeEvent)
+	return nil
+}
+
+func (l mappingListener) Stop() {}
