@@ -38,7 +38,7 @@ func TestIdleProviderLeavesAtOnce(t *testing.T) {
 	const tries = 3
 	for _, kind := range kinds {
 		for _, useLoad := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/dubbo.Load=%t", kind, useLoad), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/load=%t", kind, useLoad), func(t *testing.T) {
 				srv := servers.get(t, kind)
 				ctx := testContext(t, testTimeout)
 				reg := inGroup(t, rollout.Graceful(kind, srv.Addr, shop.LevelInterface))

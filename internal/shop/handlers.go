@@ -6,6 +6,7 @@ package shop
 import (
 	"context"
 	"errors"
+	"strings"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -61,7 +62,7 @@ func provide(o *Options, ledger *Ledger) work {
 		// The work goes on whether or not the caller still waits, as most handlers do.
 		time.Sleep(o.HandlerTime)
 		n := served.Add(1)
-		if f := o.Fault; f.Mode != "" && (f.Every <= 1 || n%uint64(f.Every) == 0) {
+		if f := o.Fault; f.Mode != "" && !strings.HasPrefix(id, WarmPrefix) && (f.Every <= 1 || n%uint64(f.Every) == 0) {
 			switch f.Mode {
 			case "panic":
 				panic("shop: the handler panics because it was told to")
