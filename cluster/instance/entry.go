@@ -132,6 +132,9 @@ func (f *Flight) Begin() { f.counter.Enter() }
 // End is called when it is over.
 func (f *Flight) End() { f.counter.Leave() }
 
+// EndAt is End for who has read the clock already.
+func (f *Flight) EndAt(now time.Time) { f.counter.LeaveAt(now) }
+
 // Count returns the requests in flight.
 func (f *Flight) Count() int64 { return f.counter.InFlight() }
 

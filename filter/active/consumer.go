@@ -84,7 +84,7 @@ func (f *consumerFilter) Invoke(ctx context.Context, invoker base.Invoker, inv b
 	}
 	inv.SetAttachment(wire.HeaderCaller, t.caller)
 
-	c := call{f: f, t: t, began: time.Now()}
+	c := call{f: f, t: t, began: clock()}
 	c.begin()
 	defer func() {
 		if !c.over { // a panic
@@ -124,7 +124,7 @@ func (f *consumerFilter) Invoke(ctx context.Context, invoker base.Invoker, inv b
 			return res
 		}
 		c.hearAttachments(attachmentsOf(res))
-		c.end(attempt.Answered, time.Now())
+		c.end(attempt.Answered, clock())
 		return res
 	}
 	c.hearAttachments(attachmentsOf(res))
@@ -171,9 +171,9 @@ func (c *call) begin() {
 func (c *call) end(class attempt.Class, now time.Time) {
 	c.over = true
 	changed := c.e.End(class, now.Sub(c.began), now)
-	c.flight.End()
+	c.flight.EndAt(now)
 	if c.counted {
-		drain.Outbound().Leave()
+		drain.Outbound().LeaveAt(now)
 	}
 	if changed {
 		logger.Infof("[Graceful][Instance] address=%s class=%s verdict=%s", c.t.addr, class, c.e.Verdict(now))

@@ -13,6 +13,7 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	"dubbo.apache.org/dubbo-go/v3/filter"
+	_ "dubbo.apache.org/dubbo-go/v3/filter/graceful_shutdown"
 	"dubbo.apache.org/dubbo-go/v3/graceful_shutdown"
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
 	"dubbo.apache.org/dubbo-go/v3/protocol/result"
@@ -24,6 +25,9 @@ import (
 
 // consumerAlias is cgraceful under another name.
 const consumerAlias = "cgraceful-alias"
+
+// dubbo-go's own, for comparison.
+var upstreamProvider, upstreamConsumer filter.Filter
 
 // passThrough is a filter that does nothing.
 type passThrough struct{}
@@ -40,6 +44,8 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(roleKey); role != "" {
 		os.Exit(playRole(role))
 	}
+	upstreamProvider, _ = extension.GetFilter(constant.GracefulShutdownProviderFilterKey)
+	upstreamConsumer, _ = extension.GetFilter(constant.GracefulShutdownConsumerFilterKey)
 	// The provider's as the coordinator does it: both names stand for the same filter. The consumer's second name is in every chain by
 	// default; here it does nothing, so that there are callers without the module.
 	extension.SetFilter(constant.GracefulShutdownProviderFilterKey, func() filter.Filter { return provider })

@@ -89,7 +89,7 @@ func (f *providerFilter) Invoke(ctx context.Context, invoker base.Invoker, inv b
 	}
 	header, _ := inv.GetAttachment(wire.HeaderCaller)
 	addr := s.addressed(ctx, header, inv)
-	caller := drain.KnownCallers().Seen(header, addr, time.Now())
+	caller := drain.KnownCallers().Seen(header, addr, clock())
 
 	inbound := drain.Inbound()
 	if !inbound.Enter() {

@@ -57,8 +57,13 @@ func (c *Counter) Enter() bool {
 }
 
 // Leave ends a request that Enter counted. A Leave too many is ignored: the count never goes below zero.
-func (c *Counter) Leave() {
-	c.lastLeave.Store(int64(instant.Now())) // before the count falls: who sees zero sees when
+func (c *Counter) Leave() { c.leave(instant.Now()) }
+
+// LeaveAt is Leave for who has read the clock already.
+func (c *Counter) LeaveAt(now time.Time) { c.leave(instant.At(now)) }
+
+func (c *Counter) leave(at instant.Instant) {
+	c.lastLeave.Store(int64(at)) // before the count falls: who sees zero sees when
 	for {
 		w := c.word.Load()
 		n := w & countMask
