@@ -6,8 +6,8 @@ package shop
 import (
 	"context"
 	"errors"
-	"strings"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 )
