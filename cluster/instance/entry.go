@@ -86,10 +86,6 @@ func streakShift(c attempt.Class) uint {
 	}
 }
 
-func (f *figures) streak(c attempt.Class) int {
-	return int(f.streaks.Load() >> streakShift(c) & 0xffff)
-}
-
 // fail raises the streak of a class and returns it.
 func (f *figures) fail(c attempt.Class) int {
 	shift := streakShift(c)

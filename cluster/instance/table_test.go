@@ -540,9 +540,9 @@ func TestMultiplierInTheTable(t *testing.T) {
 	f := newFixture(t)
 	f.list(up("1-a", 1))
 	ends := func() time.Duration { v := f.entry().View(f.now); return v.Until.Sub(v.Since) }
-	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+	for _, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
 		f.call(attempt.Transport)
-		assert.Equal(t, want*time.Second, ends())
+		assert.Equal(t, time.Duration(want)*time.Second, ends())
 		f.pass(ends())
 		f.entry().Dialed(true, f.now)
 		f.is(Trial)

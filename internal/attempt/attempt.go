@@ -16,17 +16,17 @@ import (
 type Class uint8
 
 const (
-	// Answered: the instance answered, with success, a business error, or overload. Also everything that is
+	// Answered means that the instance answered, with success, a business error, or overload. Also everything that is
 	// known to come from the handler.
 	Answered Class = iota
-	// NotExecuted: certainly not executed; the connection was refused or never stood, or the instance
+	// NotExecuted means certainly not executed: the connection was refused or never stood, or the instance
 	// rejected the request because it drains.
 	NotExecuted
-	// Transport: the connection broke after the request was sent. It may have been executed.
+	// Transport means that the connection broke after the request was sent. It may have been executed.
 	Transport
-	// Timeout: the deadline passed at the instance. It may have been executed.
+	// Timeout means that the deadline passed at the instance. It may have been executed.
 	Timeout
-	// Canceled: the caller gave up. It says nothing about the instance.
+	// Canceled means that the caller gave up. It says nothing about the instance.
 	Canceled
 )
 
