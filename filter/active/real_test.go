@@ -50,8 +50,13 @@ func newFaulty(t testing.TB) *faulty {
 
 func (f *faulty) handler() *Handler {
 	return &Handler{call: func(ctx context.Context, req string) (string, error) {
-		f.calls.Add(1)
+		n := f.calls.Add(1)
 		switch req {
+		case "block once":
+			if n == 1 {
+				f.entered <- struct{}{}
+				<-f.release
+			}
 		case "unavailable":
 			return "", triple_protocol.NewError(triple_protocol.CodeUnavailable, errors.New("database is down"))
 		case "deadline":
