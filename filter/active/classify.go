@@ -30,7 +30,8 @@ import (
 
 // IsNotExecuted tells whether the request that ended with err was certainly not executed: its connection was refused or never
 // stood, or the instance turned it away because it drains. Such a request can be sent again without any risk. It holds for the
-// errors that a reference with cgraceful returns.
+// errors that a reference with cgraceful returns for requests of one message; the handler of a stream that the client sends may
+// have been called and have got nothing.
 func IsNotExecuted(err error) bool {
 	if err == nil {
 		return false
@@ -54,7 +55,7 @@ func rejection(err error) (text string, ok bool) {
 	case errors.As(err, &generic):
 		text = generic.ExceptionMessage
 	default:
-		s, isStatus := status.FromError(err)
+		s, isStatus := grpcStatus(err)
 		if !isStatus || s.Code() != codes.Unavailable {
 			return "", false
 		}
@@ -85,7 +86,7 @@ func classify(ctx context.Context, err error, addr string) attempt.Class {
 	if errors.As(err, &generic) || errors.As(err, &throwable) {
 		return attempt.Answered
 	}
-	if s, ok := status.FromError(err); ok {
+	if s, ok := grpcStatus(err); ok {
 		return classifyGRPC(ctx, s, addr)
 	}
 	return classifyLocal(ctx, err)
@@ -100,6 +101,15 @@ func classifyTriple(ctx context.Context, err *triple_protocol.Error) attempt.Cla
 		return attempt.Answered
 	}
 	return classifyLocal(ctx, err)
+}
+
+// grpcStatus is status.FromError without the text of what wraps it.
+func grpcStatus(err error) (*status.Status, bool) {
+	var s interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &s) {
+		return nil, false
+	}
+	return s.GRPCStatus(), true
 }
 
 // classifyGRPC knows an error that grpc-go made from one that it received by the address in it.
@@ -143,10 +153,6 @@ func classifyLocal(ctx context.Context, err error) attempt.Class {
 	case "http2: client connection lost", "http2: client connection force closed via ClientConn.Close":
 		return attempt.Transport
 	}
-	if strings.HasPrefix(text, "stream error: stream ID ") {
-		// RST_STREAM: the peer lives, and ended this stream alone, for instance because the handler panicked.
-		return attempt.Answered
-	}
 	if strings.HasPrefix(text, "http2: server sent GOAWAY and closed the connection") {
 		return attempt.Transport
 	}
@@ -160,7 +166,8 @@ func classifyLocal(ctx context.Context, err error) attempt.Class {
 		}
 		return attempt.Transport
 	}
-	// Requests that cannot be encoded, that are too large, or that name no such method: nobody's fault on the other side.
+	// A stream that the peer reset (it lives, and its handler panicked for instance), and requests that cannot be encoded, that are
+	// too large, or that name no such method.
 	return attempt.Answered
 }
 
@@ -171,6 +178,11 @@ func unconnected(err error) bool {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	if errors.Is(err, io.ErrClosedPipe) {
+		// HTTP/2: the connection was closing when the request came. golang.org/x/net closes the body, of which it has read nothing, and
+		// then tries another connection with it: that instance saw headers, and a reset.
 		return true
 	}
 	text := root(err).Error()

@@ -57,7 +57,7 @@ func stripError(err error) (error, bool) {
 	if errors.As(err, &generic) {
 		return &hessian2.GenericException{ExceptionClass: generic.ExceptionClass, ExceptionMessage: wire.StripMarks(generic.ExceptionMessage)}, true
 	}
-	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+	if s, ok := grpcStatus(err); ok && s.Code() != codes.OK {
 		return status.Error(s.Code(), wire.StripMarks(s.Message())), true
 	}
 	return errors.New(text), true
