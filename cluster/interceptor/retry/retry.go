@@ -31,6 +31,7 @@ import (
 
 import (
 	"github.com/dubbogo/graceful/internal/attempt"
+	_ "github.com/dubbogo/graceful/internal/bootstrap" // loads the settings, also where nothing else is imported
 	"github.com/dubbogo/graceful/internal/settings"
 )
 
