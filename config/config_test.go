@@ -260,28 +260,6 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
-	for _, tc := range []struct {
-		name       string
-		shutdown   Shutdown
-		kubernetes bool
-		budget     time.Duration
-		grace      time.Duration
-	}{
-		{"nothing set", Shutdown{}, false, time.Minute, 0},
-		{"nothing set, Kubernetes", Shutdown{}, true, 25 * time.Second, 30 * time.Second},
-		{"shorter than dubbo-go allows", Shutdown{Timeout: 2 * time.Second}, false, 2 * time.Second, 0},
-		{"timeout wins in Kubernetes", Shutdown{Timeout: 28 * time.Second}, true, 28 * time.Second, 30 * time.Second},
-		{"grace period", Shutdown{GracePeriod: 2 * time.Minute}, true, 115 * time.Second, 2 * time.Minute},
-		{"grace period elsewhere", Shutdown{GracePeriod: 10 * time.Second}, false, 5 * time.Second, 10 * time.Second},
-		{"both", Shutdown{GracePeriod: 10 * time.Second, Timeout: time.Second}, false, time.Second, 10 * time.Second},
-	} {
-		budget, grace := tc.shutdown.Budget(tc.kubernetes)
-		assert.Equal(t, tc.budget, budget, tc.name)
-		assert.Equal(t, tc.grace, grace, tc.name)
-	}
-}
-
 func TestDelegate(t *testing.T) {
 	for _, tc := range []struct {
 		protocol, delegate string // "-" for a parameter that is not there

@@ -24,6 +24,9 @@ type rule struct {
 // the unit.
 const longest = 24 * time.Hour
 
+// exitReserve is what the shutdown keeps back of the platform's grace period: one that is not longer leaves nothing.
+const exitReserve = 5 * time.Second
+
 func duration(shortest time.Duration) rule {
 	return rule{
 		allowed: fmt.Sprintf("a duration from %s to %s", Short(shortest), Short(longest)),
