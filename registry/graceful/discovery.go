@@ -60,6 +60,9 @@ func newServiceDiscovery(u *common.URL) (registry.ServiceDiscovery, error) {
 func (d *serviceDiscovery) theDelegate() (_ registry.ServiceDiscovery, err error) {
 	d.delegateMu.Lock()
 	defer d.delegateMu.Unlock()
+	if d.isClosed() {
+		return nil, fmt.Errorf("%s: %w", d.Name(), ErrStopped)
+	}
 	if d.delegate != nil {
 		return d.delegate, nil
 	}

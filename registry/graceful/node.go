@@ -249,7 +249,10 @@ func (n *node) isNode(other *node) bool { return n == other }
 
 // publish opens the gate once this process is ready to be called, and waits a moment for the registry.
 func (n *node) publish(addresses []string) error {
-	err := gate.wait(n.publication.ended, addresses)
+	var err error
+	if !leaving() {
+		err = gate.wait(n.publication.ended, addresses)
+	}
 	if err != nil && !errors.Is(err, errStoppedWaiting) {
 		return fmt.Errorf("%s: %w", n.Name(), err)
 	}

@@ -149,8 +149,8 @@ func (p *publication) drop(key string) bool {
 	return true
 }
 
-// openGate publishes what was collected and what comes later. After a withdrawal it publishes nothing and returns false;
-// an announcement of UP, which ends the withdrawal, then does.
+// openGate publishes what was collected and what comes later. A process that leaves already, or has withdrawn its records,
+// publishes nothing, and openGate returns false; an announcement of UP, which ends that, then does.
 func (p *publication) openGate() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,12 +159,20 @@ func (p *publication) openGate() bool {
 	}
 	if !p.open {
 		p.open = true
+		if leaving() {
+			// The coordinator may be past the step in which it would withdraw this one.
+			p.withdrawn = true
+			p.endLocked()
+		}
 		if len(p.order) > 0 && !p.withdrawn {
 			p.wantLocked()
 		}
 	}
 	return !p.withdrawn
 }
+
+// leaving tells whether this process drains.
+func leaving() bool { return self.Current().Status == wire.Draining }
 
 // isOpen tells whether records are published as they come.
 func (p *publication) isOpen() bool {

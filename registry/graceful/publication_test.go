@@ -366,3 +366,17 @@ func TestPublicationInstanceUpdate(t *testing.T) {
 		assert.Equal(t, fmt.Sprint(map[string]string{"revision": "2"}), fmt.Sprint(p.allLocked()[0].instance.GetMetadata()))
 	})
 }
+
+func TestPublicationOfAProcessThatLeavesAlready(t *testing.T) {
+	bubble(t, func(t *testing.T, p *publication, reg *fakePublisher) {
+		self.SetStatus(wire.Draining)
+		defer self.SetStatus(wire.Up)
+		_, err := p.collect(fakeRecord(1))
+		require.NoError(t, err)
+		assert.False(t, p.openGate(), "the coordinator may have withdrawn all it knew of before")
+		synctest.Wait()
+		assert.Empty(t, reg.marks())
+		require.NoError(t, p.Announce(context.Background(), self.SetStatus(wire.Up).Mark()))
+		assert.Len(t, reg.marks(), 1, "online again")
+	})
+}

@@ -53,6 +53,9 @@ func newInterfaceRegistry(u *common.URL) (registry.Registry, error) {
 func (r *interfaceRegistry) theDelegate() (_ registry.Registry, err error) {
 	r.delegateMu.Lock()
 	defer r.delegateMu.Unlock()
+	if r.isClosed() {
+		return nil, fmt.Errorf("%s: %w", r.Name(), ErrStopped)
+	}
 	if r.delegate != nil {
 		return r.delegate, nil
 	}
@@ -118,6 +121,9 @@ func (r *interfaceRegistry) Register(u *common.URL) error {
 // UnRegister removes the record; it is no error if there is none.
 func (r *interfaceRegistry) UnRegister(u *common.URL) error {
 	if !isProvider(u) {
+		if r.isClosed() {
+			return nil // went with the connection
+		}
 		d, err := r.theDelegate()
 		if err != nil {
 			return err

@@ -4,10 +4,12 @@
 package graceful
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -264,22 +266,42 @@ type zkSource struct {
 }
 
 func (s *zkSource) follow(ctx context.Context, emit func([]item)) {
-	d := &zkDir{conn: s.conn, path: s.path, emit: func(nodes []zkNode) { emit(s.items(nodes)) }}
+	known := make(map[string]parsed) // emissions come one at a time
+	d := &zkDir{conn: s.conn, path: s.path, emit: func(nodes []zkNode) { emit(s.items(nodes, known)) }}
 	d.follow(ctx)
 }
 
 func (s *zkSource) query(ctx context.Context) ([]item, error) {
 	nodes, err := readDir(ctx, s.conn, s.path)
-	return s.items(nodes), err
+	return s.items(nodes, nil), err
 }
 
-func (s *zkSource) items(nodes []zkNode) []item {
+// parsed is what a node was read as: of a long list that changes in one place only that place is read again.
+type parsed struct {
+	node zkNode
+	item item
+	ok   bool
+}
+
+// items reads nodes; known is what it has read before, and may be nil.
+func (s *zkSource) items(nodes []zkNode, known map[string]parsed) []item {
 	items := make([]item, 0, len(nodes))
+	seen := make(map[string]parsed, len(nodes))
 	for _, n := range nodes {
-		if it, ok := s.parse(n); ok {
-			it.order = n.czxid
-			items = append(items, it)
+		p, have := known[n.name]
+		if !have || p.node.czxid != n.czxid || !bytes.Equal(p.node.data, n.data) {
+			p = parsed{node: n}
+			p.item, p.ok = s.parse(n)
+			p.item.order = n.czxid
 		}
+		seen[n.name] = p
+		if p.ok {
+			items = append(items, p.item)
+		}
+	}
+	if known != nil {
+		clear(known)
+		maps.Copy(known, seen)
 	}
 	return items
 }
