@@ -44,7 +44,7 @@ type fakeNacos struct {
 	listed    map[string][]vo.RegisterInstanceParam
 	calls     []string
 	fail      error
-	hang      chan struct{} // what a registration waits for
+	hang      chan struct{} // what the next registration waits for
 	callbacks map[string]*vo.SubscribeParam
 	healthy   bool
 }
@@ -56,6 +56,7 @@ func newFakeNacos() *fakeNacos {
 func (f *fakeNacos) publish(call, name string, list []vo.RegisterInstanceParam) (bool, error) {
 	f.mu.Lock()
 	hang := f.hang
+	f.hang = nil
 	f.mu.Unlock()
 	if hang != nil {
 		<-hang
@@ -212,6 +213,8 @@ func TestNacosPublicationIsWrittenWhole(t *testing.T) {
 		require.NoError(t, b.Remove(ctx, []record{backend(3)}))
 		require.NoError(t, b.Remove(ctx, []record{backend(3)}))
 		assert.Equal(t, []string{"batch 2 3", "batch 2 3", "register 3", "deregister 3"}, f.called())
+		synctest.Wait()
+		assert.Empty(t, f.callbacks, "nothing published, nothing compared")
 		require.NoError(t, a.Put(ctx, []record{backend(1)}, up))
 		assert.Equal(t, []string{"register 1"}, f.called())
 	})
@@ -248,7 +251,6 @@ func TestNacosLateWriteDoesNotOverwrite(t *testing.T) {
 		begun := make(chan error, 1)
 		go func() { begun <- p.Put(t.Context(), []record{backend(1)}, draining) }()
 		synctest.Wait()
-		f.set(func() { f.hang = nil })
 		close(hang)
 		require.NoError(t, <-begun)
 		assert.Equal(t, "1=DRAINING", f.statuses("backend"))
@@ -328,9 +330,12 @@ func TestNacosUnsubscriptionHitsNobodyElse(t *testing.T) {
 		assert.Same(t, a, b)
 		a.leave(first)
 		synctest.Wait()
-		_, err = f.RegisterInstance(vo.RegisterInstanceParam{ServiceName: "backend", Port: 1})
+		metadata := map[string]string{"id": "1"}
+		_, err = f.RegisterInstance(vo.RegisterInstanceParam{ServiceName: "backend", Port: 1, Metadata: metadata})
 		require.NoError(t, err)
 		<-second
+		delete(metadata, "id") // as dubbo-go does with the SDK's own map
+		assert.Equal(t, "1", b.list()[0].Metadata["id"])
 		b.leave(second)
 		again, err := c.follow(t.Context(), s, first) // while the unsubscription may be on its way
 		require.NoError(t, err)
