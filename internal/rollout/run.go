@@ -4,6 +4,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type Config struct {
 	// Rate is the number of requests a second, open loop. 0 starts no load.
 	Rate        float64
 	HandlerTime time.Duration
-	// RequestTimeout of clients and proxies; 0 leaves dubbo-go's 3 s.
+	// RequestTimeout of the proxies; 0 leaves dubbo-go's 3 s. The client waits two seconds longer.
 	RequestTimeout time.Duration
 	// Edit has the last word on the options of each process.
 	Edit func(*shop.Options)
@@ -48,6 +49,9 @@ type Config struct {
 	// ReadyTimeout bounds the start of one process; 0 means 60 s.
 	ReadyTimeout time.Duration
 }
+
+// defaultTimeout is dubbo-go's.
+const defaultTimeout = 3 * time.Second
 
 // Event is an event of a process in a scenario.
 type Event struct {
@@ -227,10 +231,17 @@ func (r *Run) options(role shop.Role, slot int) (o shop.Options, gotSlot, gen in
 	if !ok {
 		reg = r.cfg.Registry
 	}
+	timeout := r.cfg.RequestTimeout
+	if role == shop.Client {
+		// The outer call outlives the inner one, as it should everywhere. Over the dubbo protocol
+		// it must: an answer that comes after the timeout makes the client of dubbo-go 3.3.2 panic
+		// in its decoder and drop the connection, with all other requests on it.
+		timeout = cmp.Or(timeout, defaultTimeout) + 2*time.Second
+	}
 	return shop.Options{
 		Role: role, Name: name, Dir: r.cfg.Dir, Protocol: r.cfg.Protocol,
 		Registries:  map[string]shop.Registry{"main": reg},
-		HandlerTime: r.cfg.HandlerTime, RequestTimeout: r.cfg.RequestTimeout,
+		HandlerTime: r.cfg.HandlerTime, RequestTimeout: timeout,
 		Cluster: "failfast",
 	}, slot, gen
 }
