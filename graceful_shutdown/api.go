@@ -49,7 +49,7 @@ func OnPhase(p Phase, name string, limit time.Duration, f func(ctx context.Conte
 }
 
 // Subscribe has f called with every event, in their order, from a goroutine of its own: f may take its time, it holds nothing up.
-// When the process exits, the last events are waited for 200 ms. After cancel no further call of f begins.
+// At the end of a shutdown the last events are waited for, at most 200 ms. After cancel no further call of f begins.
 func Subscribe(f func(Event)) (cancel func()) { return process.bus.subscribe(f) }
 
 // Status returns the state of this moment.

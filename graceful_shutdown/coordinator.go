@@ -312,6 +312,8 @@ func (r *run) finish() {
 		// Before dubbo-go is told: Serve must not return, or main would go on and end the process with a code of its own.
 		c.end(code, sig)
 	}
+	// When Serve and Shutdown return main may end the process.
+	c.flush()
 	close(r.worked)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	_ = bounded(ctx, func(ctx context.Context) error { c.sys.release(ctx); return nil })
@@ -355,14 +357,18 @@ func (r *run) overdue() {
 // flushLimit bounds the wait for subscribers that have not seen the last events yet, the log first of all.
 const flushLimit = 200 * time.Millisecond
 
+func (c *coordinator) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
+	defer cancel()
+	c.bus.flush(ctx)
+}
+
 // end leaves the process, once.
 func (c *coordinator) end(code int, sig os.Signal) {
 	if c.quit.Swap(true) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushLimit)
-	defer cancel()
-	c.bus.flush(ctx)
+	c.flush()
 	c.sys.exit(code, sig)
 }
 
