@@ -6,6 +6,7 @@ package graceful
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +17,8 @@ import (
 
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/registry"
+
+	"golang.org/x/sync/errgroup"
 )
 
 import (
@@ -57,6 +60,15 @@ const (
 // holdMin is how long every removal is held back: the time between the choice of an instance and the count of the call.
 const holdMin = 50 * time.Millisecond
 
+// A provider that is new in the list is dialled before it is handed on. dubbo-go connects to what it is handed while it
+// changes its list: a dead one, as a killed process leaves behind until its session expires, costs it seconds, in which
+// there is nobody to call. One that cannot be connected to is dialled again every dialPause.
+const (
+	connectTimeout = 500 * time.Millisecond
+	dialPause      = time.Second
+	dialsAtOnce    = 32
+)
+
 // subscription follows the list of one service and hands it on. What a list says of the instances goes into the
 // instance table at once; what is handed on goes through one goroutine, which always hands on the newest list, so that
 // nothing is handed on out of order or twice at a time, and a slow listener costs lists, not order.
@@ -68,8 +80,9 @@ type subscription struct {
 	source   source
 	hand     func([]item)         // called by one goroutine, never twice with the same content
 	services func(item) []string  // service keys of an item; nil: item.services
-	have     func()               // called when there is a provider; may be nil
+	have     func()               // called when a provider that can be connected to was handed on; may be nil
 	limit    func() time.Duration // registry.hold-timeout
+	dial     func(ctx context.Context, address string) bool
 	table    *instance.Table
 	presence *presence
 
@@ -98,7 +111,7 @@ type hold struct {
 func newSubscription(name string, src source, hand func([]item)) *subscription {
 	s := &subscription{
 		name: name, source: src, hand: hand, table: instance.Default(), presence: present,
-		limit:  func() time.Duration { return settings.Get().Registry.HoldTimeout },
+		limit: func() time.Duration { return settings.Get().Registry.HoldTimeout }, dial: accepts,
 		listed: make(map[string]item), holds: make(map[string]*hold),
 		wake: make(chan struct{}, 1), first: make(chan struct{}),
 	}
@@ -245,9 +258,6 @@ func (s *subscription) applyLocked(items []item) {
 		}
 	}
 	s.listed, s.keys = next, keys
-	if len(items) > 0 && s.have != nil {
-		s.have()
-	}
 	s.kick()
 }
 
@@ -373,12 +383,16 @@ func (s *subscription) current() ([]item, bool) {
 
 // run hands lists on.
 func (s *subscription) run() {
-	var handed map[string]string
+	var (
+		handed map[string]string
+		redial <-chan time.Time
+	)
 	for {
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.wake:
+		case <-redial:
 		}
 		s.mu.Lock()
 		out := s.outLocked()
@@ -388,15 +402,26 @@ func (s *subscription) run() {
 		if !known {
 			continue
 		}
-		contents := make(map[string]string, len(out))
-		for _, it := range out {
+		live, dead := s.connectable(out, handed)
+		redial = nil
+		if dead {
+			redial = time.After(dialPause)
+		}
+		contents := make(map[string]string, len(live))
+		for _, it := range live {
 			contents[it.key] = it.content
 		}
 		if handed == nil || again || !maps.Equal(handed, contents) {
+			if len(live) > 0 {
+				out = live // else all there is: a list is never emptied for what a dial says
+			}
 			if handed != nil || len(out) > 0 {
 				s.hand(out)
 			}
 			handed = contents
+			if len(live) > 0 && s.have != nil {
+				s.have()
+			}
 		}
 		select {
 		case <-s.first:
@@ -404,6 +429,55 @@ func (s *subscription) run() {
 			close(s.first)
 		}
 	}
+}
+
+// connectable returns the items without those that are new and cannot be connected to, and whether there are any of those.
+func (s *subscription) connectable(items []item, handed map[string]string) (live []item, dead bool) {
+	refused := make([]bool, len(items))
+	var dials errgroup.Group
+	dials.SetLimit(dialsAtOnce)
+	for i, it := range items {
+		if _, old := handed[it.key]; old || len(it.addresses) == 0 {
+			continue
+		}
+		dials.Go(func() error {
+			refused[i] = !s.connects(it.addresses[0])
+			return nil
+		})
+	}
+	_ = dials.Wait() // none returns an error
+	for i, it := range items {
+		if !refused[i] {
+			live = append(live, it)
+		}
+	}
+	return live, len(live) < len(items)
+}
+
+// connects dials an address and has the instance table know.
+func (s *subscription) connects(address string) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
+	defer cancel()
+	ok := s.dial(ctx, address)
+	if s.ctx.Err() == nil {
+		if e := s.table.Lookup(address); e != nil {
+			e.Dialed(ok, time.Now())
+		}
+	}
+	if !ok {
+		logger.Infof("[Graceful][Registry] provider=%s of service=%q is listed and accepts no connection, dialled again in %s", address, s.name, dialPause)
+	}
+	return ok
+}
+
+// accepts tells whether something listens at the address.
+func accepts(ctx context.Context, address string) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // nothing was sent
+	return true
 }
 
 // youngest keeps one item per key. A predecessor's record at the same address lives on until its session expires.

@@ -94,6 +94,13 @@ type rig struct {
 	source *fakeSource
 	mu     sync.Mutex
 	handed [][]string
+	deaf   []string // addresses that refuse connections
+}
+
+func (r *rig) refuse(addresses ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deaf = addresses
 }
 
 func newRig(t *testing.T) *rig {
@@ -110,6 +117,11 @@ func newRig(t *testing.T) *rig {
 	r.table = instance.New(instance.DefaultSettings())
 	r.presence = newPresence(r.table)
 	r.limit = func() time.Duration { return 30 * time.Second }
+	r.dial = func(_ context.Context, address string) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !slices.Contains(r.deaf, address)
+	}
 	r.start()
 	t.Cleanup(r.close)
 	return r
@@ -405,4 +417,46 @@ func TestSubscriptionProperties(t *testing.T) {
 
 func TestYoungest(t *testing.T) {
 	require.Empty(t, youngest(nil))
+}
+
+func TestDeadProvidersDoNotHoldUpTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		ready := 0
+		r.have = func() { ready++ }
+		r.refuse("10.0.0.1:1")
+		r.emit(provider(1, "dead", wire.Up, 1), provider(2, "a", wire.Up, 1))
+		require.Equal(t, []string{"2=a"}, r.last(), "the one that refuses connections is left out")
+		require.Equal(t, 1, ready)
+		require.Equal(t, instance.Unreachable, r.table.Lookup("10.0.0.1:1").Verdict(time.Now()))
+
+		time.Sleep(3 * dialPause)
+		synctest.Wait()
+		require.Equal(t, 1, r.count(), "nothing is handed on while nothing changes")
+
+		r.refuse()
+		time.Sleep(dialPause)
+		synctest.Wait()
+		require.Equal(t, []string{"1=dead", "2=a"}, r.last(), "it is handed on as soon as it accepts connections")
+		require.Equal(t, instance.Usable, r.table.Lookup("10.0.0.1:1").Verdict(time.Now()))
+	})
+}
+
+func TestListOfDeadProvidersIsHandedOnAndIsNotReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		ready := 0
+		r.have = func() { ready++ }
+		r.refuse("10.0.0.1:1")
+		r.emit(provider(1, "dead", wire.Up, 1))
+		require.Equal(t, []string{"1=dead"}, r.last(), "a list is never emptied for what a dial says")
+		require.Zero(t, ready, "registration waits for a provider that can be called")
+
+		r.refuse()
+		time.Sleep(dialPause)
+		synctest.Wait()
+		require.Equal(t, []string{"1=dead"}, r.last())
+		require.Equal(t, 2, r.count(), "handed on again, since dubbo-go could not connect the first time")
+		require.Equal(t, 1, ready)
+	})
 }
