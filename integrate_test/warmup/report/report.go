@@ -23,6 +23,7 @@ type Report struct {
 	Fifths     [Fifths]Fifth `json:"fifths"`
 	Failed     []string      `json:"failed,omitempty"`
 	WarmIsWarm bool          `json:"warm_is_warm"` // the other instance has its full weight
+	Slowest    time.Duration `json:"slowest"`
 }
 
 // Add counts a request that was sent when the fresh instance had that age.
@@ -35,9 +36,12 @@ func (r *Report) Add(age, window time.Duration, fresh bool) {
 	f.Expected += Share(age, window)
 }
 
-// Share is the part of the traffic that a fresh instance should get beside one that is warm, both of the same weight: with
-// the default curve 1 and floor 0.1 its weight is max(0.1, age/window) of the other's.
+// Weight is the full weight of the fresh instance in multiples of the other's.
+const Weight = 3
+
+// Share is the part of the traffic that a fresh instance should get beside one that is warm: with the default curve 1 and
+// floor 0.1 its weight is max(0.1, age/window) of its full one.
 func Share(age, window time.Duration) float64 {
-	w := min(max(0.1, float64(age)/float64(window)), 1)
-	return w / (1 + w)
+	w := Weight * min(max(0.1, float64(age)/float64(window)), 1)
+	return w / (w + 1)
 }
