@@ -9,7 +9,10 @@ package probe
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -97,12 +100,25 @@ func (p *Prober) Stop() {
 	}
 }
 
+// settle is how long a connection must stand to count. The kernel completes connections for a process that is being killed
+// for a moment after it has reset the first ones, and resets them as well.
+const settle = 100 * time.Millisecond
+
+// dial connects, and waits for settle that nobody ends the connection. A server that is sound says nothing meanwhile, since
+// the client speaks first in Triple, gRPC and the dubbo protocol.
 func dial(ctx context.Context, addr string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	defer conn.Close()
+	if err = conn.SetReadDeadline(time.Now().Add(settle)); err != nil {
+		return err
+	}
+	if _, err = conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return fmt.Errorf("connection was ended at once: %w", err)
 }
 
 // notice takes a change of the table down. It is called with nothing locked, on whatever goroutine made the change.

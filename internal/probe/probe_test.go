@@ -305,3 +305,32 @@ func TestProberOfTheProcessStartsWithTheFirstReference(t *testing.T) {
 	Stop()
 	Stop()
 }
+
+// The kernel accepts connections for a process that is being killed, and then resets them.
+func TestConnectionThatIsEndedAtOnceIsNoSuccess(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	closing, kept := make(chan bool, 2), make(chan net.Conn, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, acceptErr := l.Accept()
+			if acceptErr != nil {
+				return
+			}
+			if <-closing {
+				_ = conn.Close()
+				continue
+			}
+			kept <- conn
+		}
+	}()
+	closing <- true
+	require.ErrorContains(t, dial(context.Background(), l.Addr().String()), "ended at once")
+	closing <- false
+	require.NoError(t, dial(context.Background(), l.Addr().String()))
+	require.NoError(t, (<-kept).Close())
+	require.NoError(t, l.Close())
+	<-done
+}
