@@ -18,7 +18,7 @@
 //	 5 settled       nobody who could know          waits for drain.quiet without a request      <-- Offline ends here
 //	 6 rejecting     -                              a new request is answered "not executed", and tried elsewhere by its sender
 //	 7 inbound       -                              waits for the requests being served, and for shutdown.linger
-//	 8 outbound      -                              waits for its own requests downstream
+//	 8 outbound      -                              waits for its own requests downstream, and for shutdown.linger
 //	 9 closed        -                              destroys protocols, releases registry connections
 //	10 callbacks     -                              the application's callbacks, each bounded
 //	    |

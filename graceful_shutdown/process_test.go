@@ -400,6 +400,7 @@ func TestProcessShutdown(t *testing.T) {
 			code, took := c.exit(c.tell("shutdown"))
 			assert.Equal(t, 42, code)
 			assert.Less(t, took, 700*ms)
+			c.hear("shutdown <nil>")
 			if !b.load {
 				c.hear("serve <nil>")
 			}
@@ -418,6 +419,7 @@ func TestProcessUpstreamShutdown(t *testing.T) {
 			res := c.inFlight("700ms")
 			code, took := c.exit(c.tell("upstream"))
 			assert.Equal(t, 42, code)
+			c.hear("upstream <nil>")
 			assert.Less(t, took, 1500*ms)
 			assert.Equal(t, http.StatusOK, (<-res).code)
 			assert.Equal(t, 1, c.count("callback a"))

@@ -155,15 +155,18 @@ func fail(err error) int {
 	return 91
 }
 
+// saying are the commands whose result main waits for.
+var saying sync.WaitGroup
+
 // obey does what comes on standard input.
 func (r role) obey() {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		switch cmd := in.Text(); cmd {
 		case "shutdown":
-			go func() { say("shutdown %v", Shutdown(context.Background())) }()
+			saying.Go(func() { say("shutdown %v", Shutdown(context.Background())) })
 		case "upstream":
-			go func() { say("upstream %v", upstream.Shutdown(context.Background())) }()
+			saying.Go(func() { say("upstream %v", upstream.Shutdown(context.Background())) })
 		case "offline":
 			say("offline %v ready=%v", Offline(context.Background()), probe.CheckReadiness(context.Background()))
 		case "online":
@@ -210,8 +213,8 @@ func (r role) instance() int {
 	default:
 		say("serve %v", srv.Serve())
 	}
-	// A second registration is an answer to "who runs main after Serve": nobody on a signal.
-	return 42
+	saying.Wait()
+	return 42 // nobody comes here on a signal
 }
 
 // own is a main with more to stop than dubbo-go.
@@ -223,8 +226,9 @@ func (r role) own(srv *server.Server) int {
 		return fail(err)
 	}
 	web := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Second}
-	go func() { say("web %v", web.Serve(l)) }()
-	go func() { say("serve %v", srv.Serve()) }()
+	var servers sync.WaitGroup
+	servers.Go(func() { say("web %v", web.Serve(l)) })
+	servers.Go(func() { say("serve %v", srv.Serve()) })
 	<-signals
 	err = BeforeShutdown()
 	say("before cut=%v err=%v", errors.Is(err, ErrCutOff), err != nil)
@@ -234,6 +238,7 @@ func (r role) own(srv *server.Server) int {
 		_ = again.Close()
 	}
 	_ = web.Shutdown(context.Background())
+	servers.Wait()
 	return 43
 }
 
@@ -262,6 +267,7 @@ dubbo:
 		return fail(err)
 	}
 	say("wait over")
+	saying.Wait()
 	return 42
 }
 

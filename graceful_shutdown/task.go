@@ -308,6 +308,8 @@ func (t *task) progressOf(c *drain.Counter) {
 	t.setWaiting(func() string { return fmt.Sprintf("%d requests", c.InFlight()) })
 }
 
+// drainOutbound waits for zero, and lingers too: the filter returns before whoever called has looked at the answer. That costs nothing
+// where the call was part of a request, which lingered already.
 func (t *task) drainOutbound(ctx context.Context) error {
 	out := t.sys().outbound
 	t.count = int(out.InFlight())
@@ -317,6 +319,7 @@ func (t *task) drainOutbound(ctx context.Context) error {
 	case <-ctx.Done():
 		t.left = int(out.InFlight())
 	}
+	sleep(ctx, time.Until(out.LastLeave().Add(t.sys().settings().Shutdown.Linger)))
 	return nil
 }
 
