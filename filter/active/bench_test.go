@@ -117,12 +117,12 @@ func BenchmarkFilter(b *testing.B) {
 
 // What the filters add to a request: nothing to the heap.
 func TestFiltersAllocateNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
 	for _, protocol := range protocols {
 		for _, s := range sides() {
 			t.Run(protocol+" "+s.name, func(t *testing.T) {
+				if raceEnabled && protocol == "tri" && s.name == "consumer" {
+					t.Skip("with the race detector sync.Pool drops what it is given, at random")
+				}
 				ctx := context.Background()
 				through := chainOf("allocs-through", passThrough{}, protocol)
 				ours := chainOf("allocs-ours", s.ours, protocol)

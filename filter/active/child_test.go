@@ -35,13 +35,14 @@ const roleKey = "GRACEFUL_ACTIVE_TEST_ROLE"
 // child is such a provider.
 type child struct {
 	addr, start string
+	results     []string
 }
 
 // startChild starts one. It ends with its standard input, so it cannot outlive the test.
 func startChild(t testing.TB, protocol, iface, does string) child {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleKey+"="+strings.Join([]string{protocol, iface, does}, " "))
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0 log_path=/dev/null", roleKey+"="+strings.Join([]string{protocol, iface, does}, " "))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -55,6 +56,9 @@ func startChild(t testing.TB, protocol, iface, does string) child {
 	})
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
+		if results, ok := strings.CutPrefix(lines.Text(), "results "); ok {
+			return child{results: strings.Fields(results)}
+		}
 		var c child
 		if n, _ := fmt.Sscanf(lines.Text(), "ready %s %s", &c.addr, &c.start); n == 2 {
 			return c
@@ -72,6 +76,15 @@ func playRole(role string) int {
 	logger.SetLoggerLevel("fatal")
 	f := newFaulty(t)
 	addr := serve(t, fields[0], fields[1], ProviderKey, f.handler())
+	if fields[2] == "breaks" {
+		var results []any
+		for _, reset := range []bool{false, true} {
+			under, after := breakUnderCall(t, fields[0], fields[1], addr, f, reset)
+			results = append(results, classify(context.Background(), under, addr), classify(context.Background(), after, addr))
+		}
+		fmt.Println(append([]any{"results"}, results...)...)
+		return 0
+	}
 	if fields[2] == "rejects" {
 		self.SetStatus(wire.Draining)
 		drain.Inbound().Reject()

@@ -187,7 +187,9 @@ func unconnected(err error) bool {
 	}
 	text := root(err).Error()
 	switch text {
-	case "session not exist", "session Already Closed", "client closed": // getty, before it writes
+	case "session not exist", "session Already Closed", "client closed", // getty, before it writes
+		"http2: client conn could not be established", // closed before its first request
+		"http2: client conn is closed":                // before all of the message was written
 		return true
 	}
 	for _, prefix := range []string{

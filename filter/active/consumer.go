@@ -43,6 +43,7 @@ var consumer = &consumerFilter{table: instance.Default()}
 // target is one instance as one reference sees it.
 type target struct {
 	counts   bool
+	gone     bool   // the invoker was destroyed before its first request
 	addr     string // "ip:port", the key in the instance table
 	service  string
 	caller   any // what this process says of itself to this instance; a string, kept as what SetAttachment takes
@@ -52,6 +53,7 @@ type target struct {
 func newTarget(url *common.URL, outermost bool) *target {
 	t := &target{
 		counts:  outermost && attempted(url) && !internal(url.Service()),
+		gone:    nowhere(url),
 		addr:    url.Location,
 		service: url.ServiceKey(),
 		caller: wire.Caller{
@@ -77,7 +79,11 @@ func noteForking(url *common.URL) {
 func (f *consumerFilter) Invoke(ctx context.Context, invoker base.Invoker, inv base.Invocation) result.Result {
 	t := f.places.get(invoker, newTarget)
 	if !t.counts {
-		return invoker.Invoke(ctx, inv)
+		res := invoker.Invoke(ctx, inv)
+		if t.gone && res.Error() != nil && gone(res.Error()) {
+			record(inv, "", attempt.NotExecuted)
+		}
+		return res
 	}
 	if logOf(inv).Refuse(t.addr) {
 		return &result.RPCResult{Err: errTried}

@@ -331,7 +331,7 @@ func TestRejectingClosesConnectionsInGoodOrder(t *testing.T) {
 	f := newFaulty(t)
 	addr := serve(t, "tri", iface, ProviderKey, f.handler())
 	g := newGate(t, addr)
-	call := refer(t, "tri", iface, "tri://"+g.addr(), client.WithRequestTimeout(5*time.Second)) // without cgraceful: anybody's connection
+	call := referFor(t, "tri", iface, "tri://"+g.addr(), 5*time.Second) // without cgraceful: anybody's connection
 	connections := func() int {
 		g.mu.Lock()
 		defer g.mu.Unlock()

@@ -48,6 +48,9 @@ func (p *places[T]) add(invoker base.Invoker, make func(*common.URL, bool) *T) *
 		return v.(*T)
 	}
 	url := invoker.GetURL()
+	if nowhere(url) {
+		return make(url, true) // destroyed already, and nothing to remember
+	}
 	if p.first == nil {
 		p.first, p.all, p.limit = map[*common.URL]base.Invoker{}, map[base.Invoker]*common.URL{}, sweepFrom
 	}
@@ -93,6 +96,9 @@ func internal(service string) bool {
 
 // attempted tells whether requests through an invoker of this URL go to one instance. Others stand for a cluster, which attempts.
 func attempted(url *common.URL) bool {
-	return url != nil && url.Location != "" && url.SubURL == nil &&
+	return url != nil && !nowhere(url) && url.SubURL == nil &&
 		url.Protocol != constant.RegistryProtocol && url.Protocol != constant.ServiceRegistryProtocol
 }
+
+// nowhere tells whether a URL has no address, as that of a destroyed invoker.
+func nowhere(url *common.URL) bool { return url.Location == "" || url.Location == ":" }

@@ -109,25 +109,43 @@ func serve(t testing.TB, protocol, iface, filters string, h *Handler) string {
 }
 
 // refer returns a function that calls iface at the given URLs.
-func refer(t testing.TB, protocol, iface string, urls string, opts ...client.ReferenceOption) func(ctx context.Context, req string) (string, error) {
-	conn := dial(t, protocol, iface, urls, opts...)
+func refer(t testing.TB, protocol, iface, urls string, opts ...client.ReferenceOption) func(ctx context.Context, req string) (string, error) {
+	return referFor(t, protocol, iface, urls, 0, opts...)
+}
+
+// referFor is refer with a timeout for each call. dubbo-go replaces the timeout of a reference by that of the consumer, and over Triple
+// that of a call too; over dubbo only that of a call counts.
+func referFor(t testing.TB, protocol, iface, urls string, timeout time.Duration, opts ...client.ReferenceOption) func(ctx context.Context, req string) (string, error) {
+	conn := dialFor(t, protocol, iface, urls, timeout, opts...)
+	var limit []client.CallOption
+	if timeout > 0 {
+		limit = append(limit, client.WithCallRequestTimeout(timeout))
+	}
 	if protocol == "tri" {
 		return func(ctx context.Context, req string) (string, error) {
 			resp := new(wrapperspb.StringValue)
-			err := conn.CallUnary(ctx, []any{wrapperspb.String(req)}, resp, "Call")
+			err := conn.CallUnary(ctx, []any{wrapperspb.String(req)}, resp, "Call", limit...)
 			return resp.GetValue(), err
 		}
 	}
 	return func(ctx context.Context, req string) (string, error) {
 		var resp string
-		err := conn.CallUnary(ctx, []any{req}, &resp, "Call")
+		err := conn.CallUnary(ctx, []any{req}, &resp, "Call", limit...)
 		return resp, err
 	}
 }
 
 func dial(t testing.TB, protocol, iface, urls string, opts ...client.ReferenceOption) *client.Connection {
+	return dialFor(t, protocol, iface, urls, 0, opts...)
+}
+
+func dialFor(t testing.TB, protocol, iface, urls string, timeout time.Duration, opts ...client.ReferenceOption) *client.Connection {
 	t.Helper()
-	cli, err := client.NewClient(client.WithClientClusterFailFast(), client.WithClientNoCheck())
+	cliOpts := []client.ClientOption{client.WithClientClusterFailFast(), client.WithClientNoCheck()}
+	if timeout > 0 {
+		cliOpts = append(cliOpts, client.WithClientRequestTimeout(timeout))
+	}
+	cli, err := client.NewClient(cliOpts...)
 	require.NoError(t, err)
 	opts = append([]client.ReferenceOption{client.WithURL(urls), client.WithProtocol(protocol), client.WithRetries(0)}, opts...)
 	if protocol == "dubbo" {

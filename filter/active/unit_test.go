@@ -20,7 +20,6 @@ import (
 )
 
 import (
-	"dubbo.apache.org/dubbo-go/v3/client"
 	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/protocol/base"
@@ -77,6 +76,7 @@ func TestClassify(t *testing.T) {
 		"protocol error, body sent":                    {bg, unavailable(errors.New("http2: Transport: cannot retry err [stream error: stream ID 5; PROTOCOL_ERROR; received from peer] after Request.Body was written")), attempt.Answered},
 		"GOAWAY with an error":                         {bg, unavailable(errors.New("http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=PROTOCOL_ERROR")), attempt.Transport},
 		"connection was closing when the request came": {bg, unavailable(io.ErrClosedPipe), attempt.NotExecuted},
+		"connection closed before its first request":   {bg, unavailable(errors.New("http2: client conn could not be established")), attempt.NotExecuted},
 		"no route to host":                             {bg, unavailable(dial), attempt.NotExecuted},
 		"no route, caller gone":                        {canceled, unavailable(dial), attempt.Canceled},
 		"dial took all the time":                       {late, unavailable(&net.OpError{Op: "dial", Err: context.DeadlineExceeded}), attempt.NotExecuted},
@@ -252,6 +252,17 @@ func TestDestroyedInvokerIsNotTheInstancesFault(t *testing.T) {
 	assert.Equal(t, []attempt.Attempt{{Addr: "", Class: attempt.NotExecuted}}, logOf(inv).All())
 }
 
+func TestInvokerDestroyedBeforeItsFirstRequest(t *testing.T) {
+	for range 2 {
+		s := newStub(aURL("tri"), func(base.Invocation) result.Result { return &result.RPCResult{Err: base.ErrDestroyedInvoker} })
+		s.Destroy()
+		inv := attemptOf()
+		require.Error(t, consumer.Invoke(context.Background(), s, inv).Error())
+		assert.Equal(t, []attempt.Attempt{{Addr: "", Class: attempt.NotExecuted}}, logOf(inv).All())
+		assert.Nil(t, instance.Default().Lookup(":"))
+	}
+}
+
 func TestAttemptsAreRecorded(t *testing.T) {
 	u := aURL("tri")
 	inv := attemptOf()
@@ -365,7 +376,7 @@ func TestRejectionRace(t *testing.T) {
 	addr := serve(t, "tri", iface, both, f.handler())
 	listed(addr, self.Current().Start)
 	// golang.org/x/net tries again by itself, with pauses of seconds, where several connections close under one request.
-	call := refer(t, "tri", iface, "tri://"+addr, withFilter(), client.WithRequestTimeout(time.Minute))
+	call := referFor(t, "tri", iface, "tri://"+addr, time.Minute, withFilter())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var (
