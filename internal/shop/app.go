@@ -159,16 +159,19 @@ func (o *Options) consumerFilter() string {
 }
 
 func (a *instanceApp) refer(s service) (caller, error) {
-	cli, err := a.ins.NewClient(client.WithClientFilter(a.o.consumerFilter()))
+	cliOpts := []client.ClientOption{client.WithClientFilter(a.o.consumerFilter())}
+	if a.o.RequestTimeout > 0 {
+		// Not client.WithRequestTimeout: dubbo-go 3.3.2 lets the consumer's timeout, 3 s if nothing
+		// is said, win over the reference's.
+		cliOpts = append(cliOpts, client.WithClientRequestTimeout(a.o.RequestTimeout))
+	}
+	cli, err := a.ins.NewClient(cliOpts...)
 	if err != nil {
 		return nil, err
 	}
 	opts := []client.ReferenceOption{client.WithCluster(a.o.Cluster), client.WithRetries(a.o.Retries)}
 	if a.o.Loadbalance != "" {
 		opts = append(opts, client.WithLoadBalance(a.o.Loadbalance))
-	}
-	if a.o.RequestTimeout > 0 {
-		opts = append(opts, client.WithRequestTimeout(a.o.RequestTimeout))
 	}
 	if a.o.Direct != "" {
 		opts = append(opts, client.WithURL(a.o.Direct))
@@ -315,15 +318,14 @@ func (o *Options) YAML() ([]byte, error) {
 		if o.Loadbalance != "" {
 			ref["loadbalance"] = o.Loadbalance
 		}
-		if o.RequestTimeout > 0 {
-			ref["timeout"] = o.RequestTimeout.String()
-		}
 		if o.Direct != "" {
 			ref["url"] = o.Direct
 		}
-		d["consumer"] = map[string]any{
-			"filter": o.consumerFilter(), "references": map[string]any{r.key: ref},
+		consumer := map[string]any{"filter": o.consumerFilter(), "references": map[string]any{r.key: ref}}
+		if o.RequestTimeout > 0 {
+			consumer["request-timeout"] = o.RequestTimeout.String()
 		}
+		d["consumer"] = consumer
 	}
 	sd := map[string]any{}
 	for k, v := range o.Shutdown {

@@ -147,8 +147,9 @@ func TestYAMLSaysWhatTheOptionsSay(t *testing.T) {
 	}}, d["registries"])
 	ref := d["consumer"].(map[string]any)["references"].(map[string]any)["Backend"].(map[string]any)
 	assert.Equal(t, map[string]any{
-		"interface": "shop.Backend", "protocol": "tri", "cluster": "failfast", "retries": "0", "loadbalance": "blacklist", "timeout": "9s",
+		"interface": "shop.Backend", "protocol": "tri", "cluster": "failfast", "retries": "0", "loadbalance": "blacklist",
 	}, ref)
+	assert.Equal(t, "9s", d["consumer"].(map[string]any)["request-timeout"])
 	assert.Equal(t, map[string]any{"internal-signal": false}, d["shutdown"])
 	assert.Equal(t, "shop.Front", d["provider"].(map[string]any)["services"].(map[string]any)["Front"].(map[string]any)["interface"])
 	assert.Equal(t, "echo,pgraceful", d["provider"].(map[string]any)["filter"])
