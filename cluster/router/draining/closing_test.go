@@ -5,6 +5,8 @@ package draining
 
 import (
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -65,6 +67,11 @@ func referenceURL(t *testing.T, protocol string) *common.URL {
 	return url
 }
 
+// addrs makes every address of the process-wide table new, also when the tests run several times.
+var addrs atomic.Int64
+
+func newAddr() string { return fmt.Sprintf("10.1.0.1:%d", addrs.Add(1)) }
+
 // Whichever way dubbo-go makes a directory, a closing event marks the instance and destroys nothing, from the first moment on.
 func TestClosingEventsMark(t *testing.T) {
 	extension.SetProtocol("fake", func() base.Protocol { return new(referred) })
@@ -79,7 +86,7 @@ func TestClosingEventsMark(t *testing.T) {
 			table := instance.Default()
 			url := referenceURL(t, protocol)
 			var urls []*common.URL
-			early, late := "10.1.0.1:20000", "10.1.0.2:20000"
+			early, late := newAddr(), newAddr()
 			for _, addr := range []string{early, late} {
 				u, err := common.NewURL("fake://" + addr + "/" + iface + "?interface=" + iface)
 				require.NoError(t, err)

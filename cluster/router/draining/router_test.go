@@ -239,14 +239,12 @@ func TestRouterRunsLast(t *testing.T) {
 
 	c, err := chain.NewRouterChain(url)
 	require.NoError(t, err)
-	list, addrs := fakes(2)
+	first, second := newAddr(), newAddr()
+	list := []base.Invoker{newFake(first), newFake(second)}
 	c.SetInvokers(list)
-	listed(instance.Default(), addrs...)
-	drains(instance.Default(), addrs[0])
-	t.Cleanup(func() {
-		instance.Default().Observe(addrs[0], instance.Observation{Mark: wire.Mark{Status: wire.Up, Start: start, Seq: 9}}, time.Now())
-	})
-	assert.Equal(t, addrs[1:], addrsOf(c.Route(list[0].GetURL(), newCall())))
+	listed(instance.Default(), first, second)
+	drains(instance.Default(), first)
+	assert.Equal(t, []string{second}, addrsOf(c.Route(list[0].GetURL(), newCall())))
 }
 
 func BenchmarkRoute(b *testing.B) {
