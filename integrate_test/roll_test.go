@@ -91,11 +91,11 @@ func TestHandlersOfEightSeconds(t *testing.T) {
 	}
 }
 
-// Large answers are written after the filters have returned, which is what the linger is for. The dubbo protocol
-// of dubbo-go sends at most 1,024,000 bytes in one message.
+// Large answers are written after the filters have returned, which is what the linger is for. The dubbo protocol of
+// dubbo-go 3.3.2 sends at most 1,024,000 bytes in one message and loses answers of that size without any roll.
 func TestLargeAnswers(t *testing.T) {
 	srv := servers.get(t, "zookeeper")
-	for protocol, size := range map[string]int{"tri": 1 << 20, "dubbo": 1_000_000} {
+	for protocol, size := range map[string]int{"tri": 1 << 20, "dubbo": 100_000} {
 		t.Run(protocol, func(t *testing.T) {
 			ctx := testContext(t, testTimeout)
 			cfg := scenario(t, rollout.Graceful("zookeeper", srv.Addr, shop.LevelInterface), protocol)

@@ -262,7 +262,8 @@ func (a *loadApp) load() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(a.o.Dir, a.o.Name+".dubbogo.yml")
+	// The name must have one dot only: dubbo-go takes what follows the first one for the format.
+	path := filepath.Join(a.o.Dir, strings.ReplaceAll(a.o.Name, ".", "-")+"-dubbogo.yml")
 	if err := os.WriteFile(path, b, 0o644); err != nil {
 		return err
 	}
