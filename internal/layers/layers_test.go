@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os/exec"
 	"strings"
@@ -217,5 +216,5 @@ func TestLayerOf(t *testing.T) {
 		require.Equal(t, want, layers[layer].name, path)
 	}
 	layer, _ := layerOf("newdirectory")
-	require.Equal(t, -1, layer, fmt.Sprint("a new directory has to be given a layer"))
+	require.Equal(t, -1, layer, "a new directory has to be given a layer")
 }
