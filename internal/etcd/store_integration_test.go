@@ -127,6 +127,7 @@ func follow(t *testing.T, s *Store, prefix string) *recorder {
 	done := make(chan error, 1)
 	go func() { done <- s.Follow(ctx, prefix, Snapshot{}, r.tell) }()
 	t.Cleanup(func() { cancel(); assert.ErrorIs(t, <-done, context.Canceled) })
+	r.until(t, "the first list", func(_ []Change, now map[string]string) bool { return now != nil })
 	return r
 }
 

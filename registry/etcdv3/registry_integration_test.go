@@ -392,9 +392,9 @@ func TestSubscribersSurviveAServerRestart(t *testing.T) {
 }
 
 // vanilla starts a process that knows only dubbo-go's own etcd registry.
-func vanilla(t *testing.T, args ...string) *told {
+func vanilla(t *testing.T, binary string, args ...string) *told {
 	t.Helper()
-	cmd := exec.Command(vanillaBinary(t), args...)
+	cmd := exec.Command(binary, args...)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
@@ -425,38 +425,22 @@ func vanilla(t *testing.T, args ...string) *told {
 	}
 }
 
-var vanillaBuild struct {
-	once sync.Once
-	path string
-	err  error
-}
-
-func vanillaBinary(t *testing.T) string {
+func buildVanilla(t *testing.T) string {
 	t.Helper()
-	vanillaBuild.once.Do(func() {
-		dir, err := filepath.Abs(t.TempDir())
-		if err != nil {
-			vanillaBuild.err = err
-			return
-		}
-		vanillaBuild.path = filepath.Join(dir, "vanilla")
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-		defer cancel()
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", vanillaBuild.path, "./testdata/vanilla").CombinedOutput()
-		if err != nil {
-			vanillaBuild.err = fmt.Errorf("%w: %s", err, out)
-		}
-	})
-	require.NoError(t, vanillaBuild.err)
-	return vanillaBuild.path
+	binary := filepath.Join(t.TempDir(), "vanilla")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, "./testdata/vanilla").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return binary
 }
 
 func TestTogetherWithDubboGoItself(t *testing.T) {
-	vanillaBinary(t) // built in this test's directory, which outlives the subtests
+	binary := buildVanilla(t)
 	server := testserver.Etcd(t)
 
 	t.Run("its consumer sees our provider, interface level", func(t *testing.T) {
-		seen := vanilla(t, server.Addr, "watch-interface", service)
+		seen := vanilla(t, binary, server.Addr, "watch-interface", service)
 		r := newTestRegistry(t, registryURL(t, server.Addr))
 		require.NoError(t, r.Register(provider(t, 20001)))
 		assert.Equal(t, "add 127.0.0.1:20001 Get,Put", seen.next(t))
@@ -471,7 +455,7 @@ func TestTogetherWithDubboGoItself(t *testing.T) {
 		r := newTestRegistry(t, registryURL(t, server.Addr))
 		seen := newTold()
 		subscribe(t, r, reference(t), seen)
-		vanilla(t, server.Addr, "provide-interface", providerText(20002))
+		vanilla(t, binary, server.Addr, "provide-interface", providerText(20002))
 		assert.Equal(t, "add 127.0.0.1:20002 data=", seen.next(t))
 	})
 	t.Run("one key for the same provider", func(t *testing.T) {
@@ -486,7 +470,7 @@ func TestTogetherWithDubboGoItself(t *testing.T) {
 	t.Run("its consumer sees our instances, service level", func(t *testing.T) {
 		d := newTestDiscovery(t, registryURL(t, server.Addr))
 		require.NoError(t, d.Register(instance(20003, "ours")))
-		seen := vanilla(t, server.Addr, "watch-service", app)
+		seen := vanilla(t, binary, server.Addr, "watch-service", app)
 		require.NoError(t, d.Register(instance(20001, "ours")))
 		assert.Equal(t, "list 127.0.0.1:20001=ours 127.0.0.1:20003=ours", seen.next(t))
 		require.NoError(t, d.Update(instance(20001, "draining")))
@@ -498,7 +482,7 @@ func TestTogetherWithDubboGoItself(t *testing.T) {
 		d := newTestDiscovery(t, registryURL(t, server.Addr))
 		seen := &instances{told: newTold(), names: []any{"other"}}
 		require.NoError(t, d.AddListener(seen))
-		vanilla(t, server.Addr, "provide-service", "other", "127.0.0.1", "20002")
+		vanilla(t, binary, server.Addr, "provide-service", "other", "127.0.0.1", "20002")
 		assert.Equal(t, "other: 127.0.0.1:20002=vanilla", seen.next(t))
 		list := d.GetInstances("other")
 		require.Len(t, list, 1)
