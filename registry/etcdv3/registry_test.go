@@ -45,11 +45,13 @@ func TestConstructorsHaveNoEffects(t *testing.T) { // goleak sees what they woul
 }
 
 func TestNothingWasEverOpened(t *testing.T) {
-	u, err := common.NewURL("etcdv3://127.0.0.1:1")
+	u, err := common.NewURL("etcdv3://127.0.0.1:1?registry.timeout=50ms")
 	require.NoError(t, err)
 	r, err := newRegistry(u)
 	require.NoError(t, err)
-	require.Error(t, r.Register(u), "a registry is no provider")
+	nothing := common.NewURLWithOptions(common.WithParamsValue(constant.RegistryRoleKey, "3"))
+	require.ErrorIs(t, r.Register(nothing), etcd.ErrRecord)
+	require.ErrorIs(t, r.UnRegister(nothing), etcd.ErrRecord)
 	r.Destroy()
 	r.Destroy()
 	d, err := newServiceDiscovery(u)
