@@ -85,7 +85,6 @@ const (
 	up rank = iota // also the ejected ones: the load balancer knows more about these
 	leaving
 	removed
-	ranks
 )
 
 func (r *drainingRouter) rank(ivk base.Invoker, now time.Time) rank {
@@ -102,27 +101,29 @@ func (r *drainingRouter) rank(ivk base.Invoker, now time.Time) rank {
 
 // visible returns the invokers of the best rank that is there: the slice itself if that is all of them.
 func (r *drainingRouter) visible(invokers []base.Invoker, now time.Time) []base.Invoker {
-	var of [ranks]int
-	for _, ivk := range invokers {
-		of[r.rank(ivk, now)]++
-	}
-	best := up
-	for of[best] == 0 {
-		best++
-	}
-	if of[best] == len(invokers) {
-		return invokers
-	}
-	list := make([]base.Invoker, 0, of[best])
-	for _, ivk := range invokers {
-		if r.rank(ivk, now) == best {
-			list = append(list, ivk)
+	for best := up; best < removed; best++ {
+		if list := r.only(best, invokers, now); len(list) > 0 {
+			return list
 		}
 	}
-	if len(list) == 0 { // its status changed in between
-		return invokers
+	return invokers
+}
+
+// only returns the invokers of one rank.
+func (r *drainingRouter) only(want rank, invokers []base.Invoker, now time.Time) []base.Invoker {
+	for i, ivk := range invokers {
+		if r.rank(ivk, now) == want {
+			continue
+		}
+		list := append(make([]base.Invoker, 0, len(invokers)-1), invokers[:i]...)
+		for _, ivk := range invokers[i+1:] {
+			if r.rank(ivk, now) == want {
+				list = append(list, ivk)
+			}
+		}
+		return list
 	}
-	return list
+	return invokers
 }
 
 // company adds to a single invoker that is not available whoever else might answer. dubbo-go's clusters are not prepared for such
