@@ -4,6 +4,7 @@
 package graceful
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,8 @@ func withFake(t *testing.T, f func(t *testing.T, fake *fakeDelegate)) {
 		defer theFake.Store(nil)
 		processGate := gate
 		gate = newGate() // channels belong to the bubble
-		defer func() { gate = processGate }()
+		dialProvider = func(context.Context, string) bool { return true }
+		defer func() { gate, dialProvider = processGate, accepts }()
 		f(t, fake)
 	})
 }

@@ -199,7 +199,8 @@ func TestPublicationRetriesUntilTheRegistryIsBack(t *testing.T) {
 
 func TestPublicationAnnouncesAndWithdraws(t *testing.T) {
 	bubble(t, func(t *testing.T, p *publication, reg *fakePublisher) {
-		ctx := context.Background()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
 		_, err := p.collect(fakeRecord(1))
 		require.NoError(t, err)
 		p.openGate()

@@ -111,7 +111,7 @@ type hold struct {
 func newSubscription(name string, src source, hand func([]item)) *subscription {
 	s := &subscription{
 		name: name, source: src, hand: hand, table: instance.Default(), presence: present,
-		limit: func() time.Duration { return settings.Get().Registry.HoldTimeout }, dial: accepts,
+		limit: func() time.Duration { return settings.Get().Registry.HoldTimeout }, dial: dialProvider,
 		listed: make(map[string]item), holds: make(map[string]*hold),
 		wake: make(chan struct{}, 1), first: make(chan struct{}),
 	}
@@ -381,10 +381,16 @@ func (s *subscription) current() ([]item, bool) {
 	return s.outLocked(), s.known
 }
 
+// given is what was handed on of one provider, and whether it could be connected to then.
+type given struct {
+	content string
+	live    bool
+}
+
 // run hands lists on.
 func (s *subscription) run() {
 	var (
-		handed map[string]string
+		handed map[string]given
 		redial <-chan time.Time
 	)
 	for {
@@ -407,14 +413,14 @@ func (s *subscription) run() {
 		if dead {
 			redial = time.After(dialPause)
 		}
-		contents := make(map[string]string, len(live))
-		for _, it := range live {
-			contents[it.key] = it.content
+		if len(live) > 0 {
+			out = live // else all there is: a list is never emptied for what a dial says
+		}
+		contents := make(map[string]given, len(out))
+		for _, it := range out {
+			contents[it.key] = given{content: it.content, live: len(live) > 0}
 		}
 		if handed == nil || again || !maps.Equal(handed, contents) {
-			if len(live) > 0 {
-				out = live // else all there is: a list is never emptied for what a dial says
-			}
 			if handed != nil || len(out) > 0 {
 				s.hand(out)
 			}
@@ -432,12 +438,12 @@ func (s *subscription) run() {
 }
 
 // connectable returns the items without those that are new and cannot be connected to, and whether there are any of those.
-func (s *subscription) connectable(items []item, handed map[string]string) (live []item, dead bool) {
+func (s *subscription) connectable(items []item, handed map[string]given) (live []item, dead bool) {
 	refused := make([]bool, len(items))
 	var dials errgroup.Group
 	dials.SetLimit(dialsAtOnce)
 	for i, it := range items {
-		if _, old := handed[it.key]; old || len(it.addresses) == 0 {
+		if handed[it.key].live || len(it.addresses) == 0 {
 			continue
 		}
 		dials.Go(func() error {
@@ -465,10 +471,13 @@ func (s *subscription) connects(address string) bool {
 		}
 	}
 	if !ok {
-		logger.Infof("[Graceful][Registry] provider=%s of service=%q is listed and accepts no connection, dialled again in %s", address, s.name, dialPause)
+		logger.Debugf("[Graceful][Registry] provider=%s of service=%q is listed and accepts no connection, dialled again in %s", address, s.name, dialPause)
 	}
 	return ok
 }
+
+// dialProvider is replaced by tests that have no network.
+var dialProvider = accepts
 
 // accepts tells whether something listens at the address.
 func accepts(ctx context.Context, address string) bool {

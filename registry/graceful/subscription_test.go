@@ -460,3 +460,17 @@ func TestListOfDeadProvidersIsHandedOnAndIsNotReadiness(t *testing.T) {
 		require.Equal(t, 1, ready)
 	})
 }
+
+func TestListOfDeadProvidersChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.refuse("10.0.0.1:1", "10.0.0.1:2")
+		r.emit(provider(1, "dead", wire.Draining, 2))
+		r.emit(provider(1, "dead", wire.Draining, 2), provider(2, "too", wire.Draining, 2))
+		require.Equal(t, []string{"1=dead", "2=too"}, r.last())
+		r.emit()
+		time.Sleep(holdMin)
+		synctest.Wait()
+		require.Empty(t, r.last(), "what the registry takes away goes, dead or alive")
+	})
+}
