@@ -191,7 +191,10 @@ func TestAppWithItsOwnSignals(t *testing.T) {
 	report := finish(ctx, t, run)
 	requireNoneFailed(t, report)
 	requireCleanExits(t, report)
-	_, err = http.Get(page)
+	resp, err = http.Get(page)
+	if err == nil {
+		require.NoError(t, resp.Body.Close())
+	}
 	require.Error(t, err, "the web server of the app ended with it")
 }
 

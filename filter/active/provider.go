@@ -236,10 +236,7 @@ func (s *served) clean(ctx context.Context, res result.Result) {
 	if res == nil {
 		return
 	}
-	attachments := attachmentsOf(res)
-	if _, ok := attachments[wire.HeaderStatus]; ok {
-		delete(attachments, wire.HeaderStatus)
-	}
+	delete(attachmentsOf(res), wire.HeaderStatus)
 	if err := res.Error(); err != nil {
 		if cleaned, ok := stripError(err); ok {
 			res.SetError(cleaned)

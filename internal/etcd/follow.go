@@ -23,6 +23,7 @@ import (
 // Kind says what happened to a key.
 type Kind uint8
 
+// The kinds.
 const (
 	Created Kind = iota
 	Changed

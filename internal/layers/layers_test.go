@@ -52,7 +52,7 @@ var excepted = map[string]string{
 var pure = map[string][]string{
 	"internal/wire": nil, "internal/drain": nil, "internal/self": nil, "internal/attempt": nil, "internal/announce": nil,
 	"cluster/instance": nil,
-	"config":           {"github.com/go-viper/mapstructure/v2"},
+	"config":           nil,
 }
 
 type pkg struct {

@@ -166,7 +166,7 @@ func (d *directory) Watch(ctx context.Context, role shop.Role, f func([]string))
 			err = changed(ctx)
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the end of ctx is how a watch is meant to end
 		}
 		if err != nil {
 			return err

@@ -486,7 +486,7 @@ func (r *Run) ScaleOut(ctx context.Context, role shop.Role) (*Process, error) {
 	return m.Process, r.awaitReady(ctx, m)
 }
 
-// ErrNobody: no process of the role is up.
+// ErrNobody says that no process of the role is up.
 var ErrNobody = errors.New("no live process of that role")
 
 // ScaleIn ends the oldest process of a role with SIGTERM and returns when it has exited.

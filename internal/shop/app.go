@@ -182,7 +182,13 @@ func (a *instanceApp) refer(s service) (caller, error) {
 		if err != nil {
 			return nil, err
 		}
-		return dubboCaller{conn}, nil
+		d := dubboCaller{conn: conn}
+		if a.o.RequestTimeout > 0 {
+			// Over the dubbo protocol 3.3.2 heeds neither of the two: every call carries an empty
+			// timeout of its own, which becomes 3 s.
+			d.opts = append(d.opts, client.WithCallRequestTimeout(a.o.RequestTimeout))
+		}
+		return d, nil
 	}
 	c, err := s.refer(cli, opts...)
 	if err != nil {
@@ -216,11 +222,10 @@ func (a *instanceApp) serve(do work) error {
 // loadApp uses dubbo.Load. dubbo.Load starts everything at once, so what is asked for is collected
 // until the last piece is there.
 type loadApp struct {
-	o      *Options
-	hooks  Hooks
-	loaded bool
-	back   shoppb.BackendConsumer
-	front  shoppb.FrontConsumer
+	o     *Options
+	hooks Hooks
+	back  shoppb.BackendConsumer
+	front shoppb.FrontConsumer
 }
 
 func (a *loadApp) refer(s service) (caller, error) {

@@ -35,11 +35,14 @@ func (t tripleCaller) order(ctx context.Context, id string) (*shoppb.OrderReply,
 	return t.c.Order(ctx, &shoppb.OrderRequest{Id: id})
 }
 
-type dubboCaller struct{ conn *client.Connection }
+type dubboCaller struct {
+	conn *client.Connection
+	opts []client.CallOption
+}
 
 func (d dubboCaller) order(ctx context.Context, id string) (*shoppb.OrderReply, error) {
 	reply := new(DubboReply)
-	if err := d.conn.CallUnary(ctx, []any{&DubboRequest{ID: id}}, reply, shoppb.MethodOrder); err != nil {
+	if err := d.conn.CallUnary(ctx, []any{&DubboRequest{ID: id}}, reply, shoppb.MethodOrder, d.opts...); err != nil {
 		return nil, err
 	}
 	return &shoppb.OrderReply{

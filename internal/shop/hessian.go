@@ -18,8 +18,10 @@ type DubboRequest struct {
 	ID string
 }
 
+// JavaClassName is the name of the type on the wire.
 func (*DubboRequest) JavaClassName() string { return "shop.OrderRequest" }
 
+// DubboReply is a reply over the dubbo protocol.
 type DubboReply struct {
 	ID       string
 	ServedBy string
@@ -28,4 +30,5 @@ type DubboReply struct {
 	Payload  []byte
 }
 
+// JavaClassName is the name of the type on the wire.
 func (*DubboReply) JavaClassName() string { return "shop.OrderReply" }

@@ -200,13 +200,6 @@ func (c *zkConn) do(ctx context.Context, f func(*zk.Conn) error) error {
 	}
 }
 
-// connected reports whether there is a session at this moment.
-func (c *zkConn) connected() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.isUp && !c.closed
-}
-
 // createParents makes the path's ancestors and the path itself as plain nodes; that another process makes them at the
 // same moment is no error.
 func createParents(conn *zk.Conn, path string) error {

@@ -99,8 +99,10 @@ func SetFrontConsumer(c *FrontConsumer) {
 // BackendConsumer and FrontConsumer are two types because dubbo.Load finds the reference in
 // dubbogo.yml by the name of the type, which [BackendConsumer.Reference] overrides.
 type (
+	// BackendConsumer is a connection to Backend for dubbo.Load.
 	BackendConsumer struct{ Client }
-	FrontConsumer   struct{ Client }
+	// FrontConsumer is a connection to Front for dubbo.Load.
+	FrontConsumer struct{ Client }
 )
 
 // Reference is the key under consumer.references in dubbogo.yml.
