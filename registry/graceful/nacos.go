@@ -50,13 +50,18 @@ var (
 // nacosDirs gives this process a cache and a log directory of its own. The SDK's defaults are beside the executable, where
 // every process of it would read and write the same files. What the user has set stays.
 func nacosDirs(u *common.URL) {
-	base := filepath.Join(os.TempDir(), "graceful-nacos-"+strconv.Itoa(os.Getpid()))
+	base := nacosBase()
 	if u.GetParam(constant.NacosCacheDirKey, "") == "" {
 		u.SetParam(constant.NacosCacheDirKey, filepath.Join(base, "cache"))
 	}
 	if u.GetParam(constant.NacosLogDirKey, "") == "" {
 		u.SetParam(constant.NacosLogDirKey, filepath.Join(base, "log"))
 	}
+}
+
+// nacosBase is removed when the last connection of the process closes: nothing in it is of use to another process.
+func nacosBase() string {
+	return filepath.Join(os.TempDir(), "graceful-nacos-"+strconv.Itoa(os.Getpid()))
 }
 
 // nacosService is a name under which instances are listed.
@@ -147,6 +152,7 @@ func (c *nacosConn) release() {
 	if last {
 		delete(nacosConns.m, c.key)
 	}
+	none := len(nacosConns.m) == 0
 	nacosConns.Unlock()
 	if !last {
 		return
@@ -162,6 +168,11 @@ func (c *nacosConn) release() {
 	c.pooled.Close()
 	if c.pooled.Client() == nil {
 		c.sdk.CloseClient() // the pool forgets the client of its last user and leaves it running
+	}
+	if none {
+		if err := os.RemoveAll(nacosBase()); err != nil {
+			logger.Debugf("[Graceful][Nacos] own directory left behind: %v", err)
+		}
 	}
 }
 
