@@ -61,7 +61,7 @@ func nacosDirs(u *common.URL) {
 
 // nacosBase is removed when the last connection of the process closes: nothing in it is of use to another process.
 func nacosBase() string {
-	return filepath.Join(os.TempDir(), "graceful-nacos-"+strconv.Itoa(os.Getpid()))
+	return filepath.Join(os.TempDir(), "dubbo-graceful-nacos-"+strconv.Itoa(os.Getpid()))
 }
 
 // nacosService is a name under which instances are listed.
