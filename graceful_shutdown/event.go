@@ -87,14 +87,29 @@ type RunFinished struct {
 	ExitCode int
 }
 
-func (e RunStarted) When() time.Time     { return e.At }
-func (e PhaseStarted) When() time.Time   { return e.At }
-func (e PhaseWaiting) When() time.Time   { return e.At }
-func (e PhaseReached) When() time.Time   { return e.At }
-func (e HookDone) When() time.Time       { return e.At }
+// When implements Event.
+func (e RunStarted) When() time.Time { return e.At }
+
+// When implements Event.
+func (e PhaseStarted) When() time.Time { return e.At }
+
+// When implements Event.
+func (e PhaseWaiting) When() time.Time { return e.At }
+
+// When implements Event.
+func (e PhaseReached) When() time.Time { return e.At }
+
+// When implements Event.
+func (e HookDone) When() time.Time { return e.At }
+
+// When implements Event.
 func (e SignalReceived) When() time.Time { return e.At }
-func (e WentOnline) When() time.Time     { return e.At }
-func (e RunFinished) When() time.Time    { return e.At }
+
+// When implements Event.
+func (e WentOnline) When() time.Time { return e.At }
+
+// When implements Event.
+func (e RunFinished) When() time.Time { return e.At }
 
 // bus hands events to subscribers, in order. Each subscriber is served by a goroutine of its own that lives only while there is
 // something to hand over: a subscriber that hangs, a logger on a full pipe for instance, must not hold the shutdown.

@@ -15,25 +15,25 @@ type Phase uint8
 const (
 	// Serving is the state of a process that is not leaving; no phase has been reached.
 	Serving Phase = iota
-	// NotReady: readiness is off and every response carries the mark.
+	// NotReady means: readiness is off and every response carries the mark.
 	NotReady
-	// Announced: every registry has been told that this instance is DRAINING.
+	// Announced means: every registry has been told that this instance is DRAINING.
 	Announced
-	// Quiesced: the callers that have this module have moved, and the registries show DRAINING.
+	// Quiesced means: the callers that have this module have moved, and the registries show DRAINING.
 	Quiesced
-	// Unregistered: the records are gone; in a real shutdown the health services say NOT_SERVING.
+	// Unregistered means: the records are gone; in a real shutdown the health services say NOT_SERVING.
 	Unregistered
-	// Settled: the callers without this module have gone quiet too. Offline ends here.
+	// Settled means: the callers without this module have gone quiet too. Offline ends here.
 	Settled
-	// Rejecting: a new request gets the answer "not executed".
+	// Rejecting means: a new request gets the answer "not executed".
 	Rejecting
-	// InboundDrained: no request is being served any more.
+	// InboundDrained means: no request is being served any more.
 	InboundDrained
-	// OutboundDrained: no request of our own is on its way any more.
+	// OutboundDrained means: no request of our own is on its way any more.
 	OutboundDrained
-	// Closed: protocols are destroyed, ports free, registry connections released.
+	// Closed means: protocols are destroyed, ports free, registry connections released.
 	Closed
-	// Callbacks: the callbacks of the application have run.
+	// Callbacks means: the callbacks of the application have run.
 	Callbacks
 )
 
