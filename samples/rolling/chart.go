@@ -127,7 +127,7 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 
 // steps shades every other step and writes its name above.
 func (c *canvas) steps() {
-	const letter = 7.2 // width, about
+	const letter = 6.7 // width, about
 	for i, s := range c.r.Steps {
 		x1, x2 := c.at(s.Start), c.at(s.End)
 		if i%2 == 1 {
@@ -146,7 +146,7 @@ func (c *canvas) rate() {
 		c.line("grid", marginLeft, c.yRate(p), marginLeft+plotWidth, c.yRate(p))
 		c.text("tick end", marginLeft-8, c.yRate(p)+4, fmt.Sprintf("%g %%", p))
 	}
-	c.text("panel end", marginLeft-8, c.rateTop+rateHeight/4+4, "successful")
+	c.text("panel", marginLeft+5, c.rateTop+rateHeight-6, "successful requests")
 	var line, fall strings.Builder
 	for _, b := range c.r.Series {
 		if b.Sent == 0 {
@@ -182,7 +182,7 @@ func (c *canvas) latency() {
 			c.line(class, marginLeft, c.yTime(decade*i), marginLeft+plotWidth, c.yTime(decade*i))
 		}
 	}
-	c.text("panel end", marginLeft-8, c.timeTop+timeHeight/4+4, "latency")
+	c.text("panel", marginLeft+5, c.timeTop+14, "latency")
 	for _, q := range []struct {
 		class string
 		of    func(rollout.Bucket) time.Duration
