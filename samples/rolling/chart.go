@@ -128,13 +128,14 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 // steps shades every other step and writes its name above.
 func (c *canvas) steps() {
 	const letter = 6.7 // width, about
+	up := false
 	for i, s := range c.r.Steps {
 		x1, x2 := c.at(s.Start), c.at(s.End)
 		if i%2 == 1 {
 			c.rect("band", x1, c.rateTop-20, x2-x1, c.bottom-c.rateTop+20, s.Name)
 		}
 		y := c.rateTop - 7
-		if float64(len(s.Name))*letter > x2-x1-5 {
+		if up = !up && float64(len(s.Name))*letter > x2-x1-5; up {
 			y -= 14 // out of the way of the next one
 		}
 		c.text("step", x1+5, y, s.Name)
