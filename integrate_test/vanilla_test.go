@@ -65,12 +65,15 @@ func rollUnderVanilla(t *testing.T, addr, protocol string, graceful bool) int {
 	if graceful {
 		lists.requireSteady(t, run, report)
 	}
+	lists.stop()
 	run.Close()
 	return report.Total.Failed
 }
 
 // recorder keeps every list of providers that a plain subscriber of the registry gets.
 type recorder struct {
+	stop func() // ends the subscription; may be called again
+
 	mu    sync.Mutex
 	lists []listed
 }
@@ -96,10 +99,11 @@ func watch(ctx context.Context, t *testing.T, run *rollout.Run) *recorder {
 			assert.NoError(t, err, "the plain subscriber ended")
 		}
 	}()
-	t.Cleanup(func() {
+	rec.stop = func() {
 		cancel()
 		<-done
-	})
+	}
+	t.Cleanup(rec.stop)
 	return rec
 }
 

@@ -138,17 +138,17 @@ type Run struct {
 	dir   Directory
 	start time.Time
 
-	mu       sync.Mutex
-	members  []*member
-	slots    map[shop.Role]int
-	records  []*shop.Record // in the order of their answers
-	failed   int
-	retried  int
-	lastErr  string
-	steps    []*step
-	moments  []Moment
-	client   *Process
-	finished bool
+	mu      sync.Mutex
+	members []*member
+	slots   map[shop.Role]int
+	records []*shop.Record // in the order of their answers
+	failed  int
+	retried int
+	lastErr string
+	steps   []*step
+	moments []Moment
+	client  *Process
+	closed  sync.Once
 }
 
 // Start starts providers, proxies and a client, one role after the other, and then the load. What
@@ -572,7 +572,6 @@ func (r *Run) Finish(ctx context.Context) (*Report, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.finished = true
 	in.records, in.moments = slices.Clone(r.records), slices.Clone(r.moments)
 	for _, s := range r.steps {
 		in.steps = append(in.steps, *s)
@@ -595,8 +594,12 @@ func (r *Run) Finish(ctx context.Context) (*Report, error) {
 	return in.report(), nil
 }
 
-// Close ends every process that still runs, at once, and waits for them.
+// Close ends every process that still runs, at once, and waits for them. Closing twice is harmless.
 func (r *Run) Close() {
+	r.closed.Do(r.close)
+}
+
+func (r *Run) close() {
 	r.mu.Lock()
 	members := slices.Clone(r.members)
 	r.mu.Unlock()

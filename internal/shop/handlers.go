@@ -63,9 +63,12 @@ func provide(o *Options, ledger *Ledger) work {
 		ledger.Start(id)
 		defer ledger.End(id) // a panic is an end too
 		// The work goes on whether or not the caller still waits, as most handlers do.
-		time.Sleep(o.HandlerTime)
+		warm := strings.HasPrefix(id, WarmPrefix)
+		if !warm {
+			time.Sleep(o.HandlerTime)
+		}
 		n := served.Add(1)
-		if f := o.Fault; f.Mode != "" && !strings.HasPrefix(id, WarmPrefix) && (f.Every <= 1 || n%uint64(f.Every) == 0) {
+		if f := o.Fault; f.Mode != "" && !warm && (f.Every <= 1 || n%uint64(f.Every) == 0) {
 			switch f.Mode {
 			case "panic":
 				panic("shop: the handler panics because it was told to")
