@@ -7,6 +7,7 @@ package integrate_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -31,9 +32,9 @@ func TestVanillaConsumers(t *testing.T) {
 	for _, protocol := range []string{"tri", "dubbo"} {
 		t.Run(protocol, func(t *testing.T) {
 			ours, theirs := 0, 0
-			for range pairs {
-				ours += rollUnderVanilla(t, srv.Addr, protocol, true)
-				theirs += rollUnderVanilla(t, srv.Addr, protocol, false)
+			for i := range pairs {
+				ours += rollUnderVanilla(t, srv.Addr, protocol, fmt.Sprintf("ours-%d", i), true)
+				theirs += rollUnderVanilla(t, srv.Addr, protocol, fmt.Sprintf("theirs-%d", i), false)
 			}
 			t.Logf("failed requests of vanilla consumers: %d with our providers, %d with vanilla ones", ours, theirs)
 			require.LessOrEqual(t, ours, theirs)
@@ -41,19 +42,21 @@ func TestVanillaConsumers(t *testing.T) {
 	}
 }
 
-// rollUnderVanilla rolls the providers under vanilla consumers and returns the number of failed requests.
-func rollUnderVanilla(t *testing.T, addr, protocol string, graceful bool) int {
+// rollUnderVanilla rolls the providers under vanilla consumers and returns the number of failed requests. Each run has a group
+// of its own: the records of the processes that were killed at the end of the one before outlive them.
+func rollUnderVanilla(t *testing.T, addr, protocol, group string, graceful bool) int {
 	t.Helper()
 	ctx := testContext(t, testTimeout)
 	plain := rollout.Plain("zookeeper", addr, shop.LevelInterface)
 	cfg := scenario(t, plain, protocol)
+	cfg.Registry.Group += "-" + group
 	cfg.Binary, cfg.Edit, cfg.Proxies = bins.Plain, nil, 1
 	cfg.Dir = t.TempDir()
 	if graceful {
 		cfg.Binaries = map[shop.Role]string{shop.Provider: bins.Graceful}
-		cfg.Registries = map[shop.Role]shop.Registry{
-			shop.Provider: inGroup(t, rollout.Graceful("zookeeper", addr, shop.LevelInterface)),
-		}
+		ours := rollout.Graceful("zookeeper", addr, shop.LevelInterface)
+		ours.Group = cfg.Registry.Group
+		cfg.Registries = map[shop.Role]shop.Registry{shop.Provider: ours}
 	}
 	run := begin(ctx, t, cfg)
 	lists := watch(ctx, t, run)
