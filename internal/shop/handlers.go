@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 import (
 	"dubbo.apache.org/dubbo-go/v3/client"
+	"dubbo.apache.org/dubbo-go/v3/common/constant"
 	"dubbo.apache.org/dubbo-go/v3/protocol/triple/triple_protocol"
 )
 
@@ -41,6 +43,13 @@ type dubboCaller struct {
 }
 
 func (d dubboCaller) order(ctx context.Context, id string) (*shoppb.OrderReply, error) {
+	if in, ok := ctx.Value(constant.AttachmentKey).(map[string]any); ok {
+		// What came in with a request goes out with the calls of its handler, the timeout too: as a number without a
+		// unit, which the dubbo protocol cannot read and takes for 3 s.
+		out := maps.Clone(in)
+		delete(out, constant.TimeoutKey)
+		ctx = context.WithValue(ctx, constant.AttachmentKey, out)
+	}
 	reply := new(DubboReply)
 	if err := d.conn.CallUnary(ctx, []any{&DubboRequest{ID: id}}, reply, shoppb.MethodOrder, d.opts...); err != nil {
 		return nil, err
