@@ -72,13 +72,17 @@ func watch(ctx context.Context, stream any, f func(conn triple_protocol.Streamin
 	if slot != nil {
 		conn = *slot
 	}
-	e := &streamEnd{f: func(err error) { f(conn, err) }}
-	stop := context.AfterFunc(ctx, func() { e.end(ctx.Err()) })
-	inner := e.f
-	e.f = func(err error) {
+	var (
+		stop  func() bool
+		armed = make(chan struct{}) // the context may have ended before AfterFunc has returned
+	)
+	e := &streamEnd{f: func(err error) {
+		<-armed
 		stop()
-		inner(err)
-	}
+		f(conn, err)
+	}}
+	stop = context.AfterFunc(ctx, func() { e.end(ctx.Err()) })
+	close(armed)
 	if slot != nil {
 		*slot = &watchedConn{StreamingClientConn: conn, e: e}
 	}

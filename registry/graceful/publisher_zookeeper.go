@@ -174,6 +174,9 @@ func putNode(ctx context.Context, conn *zk.Conn, dir, name string, data []byte) 
 		default:
 			// Left by a dead predecessor whose session has not expired: its end would take our record away. Both steps are
 			// one transaction, so no list that is read is without the instance.
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			_, err = conn.Multi(
 				&zk.DeleteRequest{Path: path, Version: stat.Version},
 				&zk.CreateRequest{Path: path, Data: data, Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral},
@@ -207,6 +210,9 @@ func (p *zkPublisher) removeNode(ctx context.Context, conn *zk.Conn, path string
 		}
 		if stat.EphemeralOwner != conn.SessionID() && p.markOf(data).Start != ownStart() {
 			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // given up meanwhile: whoever did may have published the record again
 		}
 		if err = conn.Delete(path, stat.Version); err != nil && !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
 			return err

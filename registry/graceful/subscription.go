@@ -106,6 +106,7 @@ type subscription struct {
 type hold struct {
 	item   item
 	cancel context.CancelFunc
+	over   bool // nothing waits any more; it still hides the provider until a list without it was handed on
 }
 
 func newSubscription(name string, src source, hand func([]item)) *subscription {
@@ -300,7 +301,7 @@ func (s *subscription) removeLocked(it item) {
 		} else {
 			logger.Debugf("[Graceful][Registry] removal of provider=%q of service=%q was held back for %s", it.key, s.name, time.Since(began))
 		}
-		s.endHoldLocked(it.key)
+		h.over = true
 		s.kick()
 	})
 }
@@ -369,9 +370,22 @@ func (s *subscription) outLocked() []item {
 		out = append(out, s.listed[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.holds)) {
-		out = append(out, s.holds[key].item)
+		if h := s.holds[key]; !h.over {
+			out = append(out, h.item)
+		}
 	}
 	return out
+}
+
+// endHolds ends the holds that were over when the list was made that has now been handed on.
+func (s *subscription) endHolds(over map[string]*hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, h := range over {
+		if s.holds[key] == h {
+			s.endHoldLocked(key)
+		}
+	}
 }
 
 // current is what was or is about to be handed on, and whether any list is known.
@@ -404,6 +418,12 @@ func (s *subscription) run() {
 		out := s.outLocked()
 		known, again := s.known, s.again
 		s.again = false
+		over := make(map[string]*hold)
+		for key, h := range s.holds {
+			if h.over {
+				over[key] = h
+			}
+		}
 		s.mu.Unlock()
 		if !known {
 			continue
@@ -429,6 +449,7 @@ func (s *subscription) run() {
 				s.have()
 			}
 		}
+		s.endHolds(over)
 		select {
 		case <-s.first:
 		default:
