@@ -426,8 +426,29 @@ func TestOfflineAndOnline(t *testing.T) {
 		require.NoError(t, r.shutdown(bg, "test"))
 		require.ErrorIs(t, r.goOnline(bg), ErrShuttingDown)
 		assert.Equal(t, append(append(allPhases()[:5:5], allPhases()[:5]...), allPhases()[5:]...), r.reached(), "it goes on where it stands")
-		assert.Equal(t, []string{"ready=false", "unregister others", "notify"}, r.did()[10:13])
-		assert.Equal(t, []string{"callback a", "release"}, r.did()[15:])
+		assert.Equal(t, []string{
+			"ready=false", "zk withdraw ok=true rejecting=false", "unregister others", "notify",
+		}, r.did()[10:14], "what Offline had left out, and what it may have failed to do")
+		assert.Equal(t, []string{"callback a", "release"}, r.did()[16:])
+	})
+}
+
+// A registry without our decorator still lists an instance that is offline. Its callers learn of the shutdown only when the record
+// goes, and get the time to move that they would have got without the Offline before.
+func TestShutdownAfterOfflineWaitsForCallersOfOtherRegistries(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.others = 1
+		require.NoError(t, r.offline(bg))
+		began := time.Now()
+		r.load.Go(func() {
+			for range 10 { // a vanilla caller that needs a second to learn of it
+				r.known.Seen("", "", time.Now())
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		require.NoError(t, r.shutdown(bg, "test"))
+		assert.GreaterOrEqual(t, time.Since(began), 900*time.Millisecond+r.set.Drain.Quiet)
+		assert.Less(t, time.Since(began), r.set.Drain.SettleTimeout)
 	})
 }
 

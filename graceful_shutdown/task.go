@@ -246,14 +246,27 @@ func (t *task) settle(ctx context.Context) error {
 func (t *task) reject() error {
 	var err error
 	if !t.run.parted {
-		// Offline came this far, and left out what cannot be taken back.
 		t.run.parted = true
 		t.sys().setReady(false)
-		ctx, cancel := t.run.allow(t.id, time.Second)
-		err = errors.Join(t.unregisterOthers(ctx), t.notify())
-		cancel()
+		err = t.part()
 	}
 	t.sys().inbound.Reject()
+	return err
+}
+
+// part does what Offline, which came this far, has left out because it cannot be taken back, and what it may have failed to do. The
+// callers that learn of it only now get their time to move.
+func (t *task) part() error {
+	ctx, cancel := t.run.allow(t.id, time.Second)
+	defer cancel()
+	_, err := onAll(ctx, t.sys().publishers(), func(ctx context.Context, p announce.Publisher) error { return p.Withdraw(ctx) })
+	err = errors.Join(err, t.unregisterOthers(ctx), t.notify())
+	if t.sys().registries.count() > 0 {
+		t.run.unregistered = time.Now()
+		moving, stop := t.run.allow(t.id, t.sys().settings().Drain.SettleTimeout)
+		defer stop()
+		err = errors.Join(err, t.settle(moving))
+	}
 	return err
 }
 
