@@ -251,7 +251,7 @@ func TestPublicationAnnouncementInterruptsAnOlderWrite(t *testing.T) {
 
 func TestPublicationReconnectPublishesTheCurrentMarkAndTells(t *testing.T) {
 	told := make(chan string, 4)
-	OnRecover(func(id string) { told <- id })
+	hookFor(t, func(id string) { told <- id })
 	bubble(t, func(t *testing.T, p *publication, reg *fakePublisher) {
 		_, err := p.collect(fakeRecord(1))
 		require.NoError(t, err)

@@ -101,3 +101,17 @@ func (a *apps) await(t *testing.T, what string, ok func([]item) bool) []item {
 		}
 	}
 }
+
+// hookFor is OnRecover for one test.
+func hookFor(t *testing.T, f func(string)) {
+	t.Helper()
+	recovery.Lock()
+	before := recovery.hooks
+	recovery.Unlock()
+	OnRecover(f)
+	t.Cleanup(func() {
+		recovery.Lock()
+		defer recovery.Unlock()
+		recovery.hooks = before
+	})
+}

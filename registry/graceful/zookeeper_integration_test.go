@@ -374,8 +374,8 @@ func TestZooKeeperFrozenServerKeepsRecordsAndSubscriptions(t *testing.T) {
 	_, appBefore, err := look.Get(appNode)
 	require.NoError(t, err)
 
-	recoveries := make(chan string, 8)
-	OnRecover(func(id string) { recoveries <- id })
+	recoveries := make(chan string, 64)
+	hookFor(t, func(id string) { recoveries <- id })
 
 	require.NoError(t, server.Freeze())
 	time.Sleep(5 * time.Second) // the freeze itself
