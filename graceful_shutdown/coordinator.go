@@ -118,6 +118,7 @@ type run struct {
 	watchdog    *time.Timer
 	upstream    bool
 	finishing   bool
+	late        bool // the signal came when the run was finishing, which then does not end the process
 	errs        []error
 	cut         int64
 	err         error
@@ -155,7 +156,7 @@ func (c *coordinator) leave(q request) *run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if q.signal != nil && r.signal == nil {
-		r.signal = q.signal
+		r.signal, r.late = q.signal, r.finishing
 		r.watchdog = time.AfterFunc(total, r.overdue)
 	}
 	if q.target <= r.target {

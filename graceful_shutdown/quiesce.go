@@ -23,13 +23,22 @@ type verdict struct {
 	who     string        // some of them, for people
 }
 
-// moved says whether a caller has gone elsewhere: it saw the mark, and sent nothing since, or it has been quiet for long enough.
-// An acknowledgement from before since belongs to an earlier run and counts for nothing.
+// ackSilence is how long a caller that has been sent the mark must be silent to have moved, where `drain.quiet` is longer. The mark
+// was produced, not read yet, and what the caller sent before it read it is still on its way.
+const ackSilence = 100 * time.Millisecond
+
+// moved says whether a caller has gone elsewhere.
 func moved(v drain.CallerView, since, now time.Time, quiet time.Duration) bool {
-	if acknowledged(v, since) && !v.LastSeen.After(v.AckedAt) {
-		return true
+	return !now.Before(movedAt(v, since, quiet))
+}
+
+// movedAt is when a caller has gone elsewhere if it sends nothing more: shortly after it saw the mark, or after it has been quiet for
+// long enough. An acknowledgement from before since belongs to an earlier run and counts for nothing.
+func movedAt(v drain.CallerView, since time.Time, quiet time.Duration) time.Time {
+	if acknowledged(v, since) {
+		quiet = min(quiet, ackSilence)
 	}
-	return now.Sub(v.LastSeen) >= quiet
+	return v.LastSeen.Add(quiet)
 }
 
 func acknowledged(v drain.CallerView, since time.Time) bool {
@@ -51,7 +60,7 @@ func quiesced(callers []drain.CallerView, since, now time.Time, d config.Drain) 
 		}
 		v.done = false
 		v.left++
-		v.next = max(v.next, c.LastSeen.Add(d.Quiet).Sub(now))
+		v.next = max(v.next, movedAt(c, since, d.Quiet).Sub(now))
 		names = append(names, c.Caller.App+"@"+c.Caller.IP)
 	}
 	v.who = some(names, v.left)

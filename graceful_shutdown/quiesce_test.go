@@ -46,7 +46,8 @@ func TestQuiesced(t *testing.T) {
 	}{
 		{"nobody", nil, true, 0, 0},
 		{"saw the mark, nothing since", []drain.CallerView{known(at(900*ms), at(920*ms))}, true, 0, 0},
-		{"saw the mark, but sends on", []drain.CallerView{known(at(950*ms), at(920*ms))}, false, 150 * ms, 1},
+		{"saw the mark, a request may still be on its way", []drain.CallerView{known(at(910*ms), at(920*ms))}, false, 10 * ms, 1},
+		{"saw the mark, but sends on", []drain.CallerView{known(at(950*ms), at(920*ms))}, false, 50 * ms, 1},
 		{"has not seen it", []drain.CallerView{known(at(990*ms), time.Time{})}, false, 190 * ms, 1},
 		{"quiet for long enough", []drain.CallerView{known(at(800*ms), time.Time{})}, true, 0, 0},
 		{"saw the mark of an earlier run", []drain.CallerView{known(at(900*ms), at(-10*time.Minute))}, false, 100 * ms, 1},

@@ -67,7 +67,7 @@ func (c *coordinator) obey(ch <-chan os.Signal, quit <-chan struct{}) {
 func (c *coordinator) leaveOn(sig os.Signal) {
 	r := c.leave(request{trigger: "signal " + sig.String(), target: Callbacks, signal: sig})
 	r.mu.Lock()
-	late := r.finishing
+	late := r.late
 	r.mu.Unlock()
 	if !late {
 		return

@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 import (
 	"github.com/dubbogo/gost/log/logger"
 
+	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 )
 
@@ -28,7 +30,7 @@ import (
 )
 
 // ErrNotReady is returned to dubbo-go, and ends the start, when `register.on-timeout` is stop and the process was not
-// ready to be registered within `register.timeout`.
+// ready to be registered within `register.timeout`, and when its port belongs to another process.
 var ErrNotReady = errors.New("not ready to be registered")
 
 const (
@@ -48,6 +50,7 @@ type onlineGate struct {
 	own     map[string]struct{}      // what this process exports itself
 	started time.Time                // when the first hook said that everything is exported
 	passed  bool
+	ports   map[string]error // of the services, as claim found them
 
 	settings func() config.Register
 	dial     func(ctx context.Context, address string) error
@@ -115,6 +118,12 @@ func (g *onlineGate) forget(what string) {
 // wait returns nil when the process may be registered, and at once after it has passed once, except that a listener which
 // was not among those asked before is asked now. stop ends it early, with errStoppedWaiting.
 func (g *onlineGate) wait(stop <-chan struct{}, addresses []string) error {
+	for _, address := range addresses {
+		if err := g.foreign(address); err != nil {
+			logger.Errorf("[Graceful][Registry] not registered: %v", err)
+			return err
+		}
+	}
 	s := g.settings()
 	g.mu.Lock()
 	if g.started.IsZero() {
@@ -253,6 +262,45 @@ func safely(ctx context.Context, f func(context.Context) error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// claim finds out whether the port of a service that is about to be exported is free. dubbo-go only logs that a listener cannot
+// bind, and the process that has the port would answer the dial below in our place. Only the first service of a port can
+// tell: after it the port is taken by ourselves.
+func (g *onlineGate) claim(u *common.URL) {
+	if u.Port == "" || u.Port == "0" {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, known := g.ports[u.Port]; known {
+		return
+	}
+	if g.ports == nil {
+		g.ports = make(map[string]error)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(u.Ip, u.Port))
+	if err == nil {
+		err = l.Close()
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		err = nil // whatever else there is, the listener itself will meet
+	}
+	g.ports[u.Port] = err
+}
+
+// foreign returns an error if the listener of an address belongs to somebody else.
+func (g *onlineGate) foreign(address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil // the dial says so
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err = g.ports[port]; err != nil {
+		return fmt.Errorf("%w: port %s of this host belongs to another process: %w", ErrNotReady, port, err)
+	}
+	return nil
 }
 
 // dialSelf asks whether the listener behind a record accepts connections. The advertised address may not be reachable

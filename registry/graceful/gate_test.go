@@ -6,6 +6,7 @@ package graceful
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,8 @@ import (
 )
 
 import (
+	"dubbo.apache.org/dubbo-go/v3/common"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -129,4 +132,25 @@ func TestGateListensOnTheSamePort(t *testing.T) {
 		}
 		assert.Equal(t, []string{"a:1", "b:2"}, got)
 	})
+}
+
+func TestPortOfAnotherProcessIsNotRegistered(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	u, err := common.NewURL("tri://" + l.Addr().String() + "/shop.Backend")
+	require.NoError(t, err)
+
+	g := newGate()
+	g.dial = func(context.Context, string) error { return nil } // the other process answers
+	g.claim(u)
+	require.NoError(t, l.Close())
+	g.claim(u) // the first look counts: from then on the listener is our own
+	err = g.wait(make(chan struct{}), []string{l.Addr().String()})
+	require.ErrorIs(t, err, ErrNotReady)
+	require.ErrorContains(t, err, "port "+u.Port+" of this host belongs to another process")
+
+	g = newGate()
+	g.dial = func(context.Context, string) error { return nil }
+	g.claim(u)
+	require.NoError(t, g.wait(make(chan struct{}), []string{l.Addr().String()}), "a free port is ours")
 }

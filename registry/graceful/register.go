@@ -10,6 +10,7 @@ import (
 import (
 	"github.com/dubbogo/gost/log/logger"
 
+	"dubbo.apache.org/dubbo-go/v3/common"
 	"dubbo.apache.org/dubbo-go/v3/common/extension"
 	"dubbo.apache.org/dubbo-go/v3/config_center"
 	"dubbo.apache.org/dubbo-go/v3/metadata/report"
@@ -22,11 +23,12 @@ import (
 )
 
 import (
-	// It loads the settings that this package reads, also where nothing else of this module is imported.
-	_ "github.com/dubbogo/graceful/internal/bootstrap"
+	// It also loads the settings that this package reads, where nothing else of this module is imported.
+	"github.com/dubbogo/graceful/internal/bootstrap"
 )
 
 func init() {
+	bootstrap.OnService(func(u *common.URL) { gate.claim(u) })
 	// Every file with a publisher registers it in an init of its own, and those run in the order of the file names: this one
 	// cannot ask which there are.
 	for _, name := range []string{protocol, protocol + "+zookeeper", protocol + "+nacos", protocol + "+etcdv3"} {

@@ -30,5 +30,7 @@ func init() {
 
 	extension.SetDefaultRegistryDirectory(quiet(directory.NewRegistryDirectory))
 	extension.SetDirectory(constant.RegistryProtocol, quiet(directory.NewRegistryDirectory))
+	// By the name of the decorator too, or dubbo-go warns at each reference that it has to take the default.
+	extension.SetDirectory("graceful", quiet(directory.NewRegistryDirectory))
 	extension.SetDirectory(constant.ServiceRegistryProtocol, quiet(directory.NewServiceDiscoveryRegistryDirectory))
 }
