@@ -271,6 +271,8 @@ func (s *zkSource) follow(ctx context.Context, emit func([]item)) {
 	d.follow(ctx)
 }
 
+func (s *zkSource) troubled() bool { return s.conn.troubled() }
+
 func (s *zkSource) query(ctx context.Context) ([]item, error) {
 	nodes, err := readDir(ctx, s.conn, s.path)
 	return s.items(nodes, nil), err

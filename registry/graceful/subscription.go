@@ -50,6 +50,20 @@ type source interface {
 	query(ctx context.Context) ([]item, error)
 }
 
+// doubter is a source that knows when its registry is in trouble.
+type doubter interface {
+	// troubled tells whether the registry was away a short time ago, so that it may have lost records of processes that live.
+	troubled() bool
+}
+
+// A registry that was away for longer than its sessions deletes the records of processes that live, and they come back as
+// soon as those processes notice. While the registry is in trouble, a removal that the provider did not announce is
+// therefore believed only when the provider accepts no connection, or has not come back within doubtMax.
+const (
+	doubtMax   = 5 * time.Second
+	doubtPause = 250 * time.Millisecond
+)
+
 // An empty list that nobody announced is asked for again before it is believed: emptyAsks times, emptyPause apart. A
 // registry that has lost its sessions fills up again within that time.
 const (
@@ -91,6 +105,7 @@ type subscription struct {
 	listed map[string]item // the newest list
 	keys   []string        // its order
 	holds  map[string]*hold
+	doubts map[string]*hold   // removed from the list, not believed yet
 	asking context.CancelFunc // an unannounced empty list is being asked for again
 	again  bool               // hand the list on although it did not change
 	later  *time.Timer        // sets again
@@ -113,7 +128,7 @@ func newSubscription(name string, src source, hand func([]item)) *subscription {
 	s := &subscription{
 		name: name, source: src, hand: hand, table: instance.Default(), presence: present,
 		limit: func() time.Duration { return settings.Get().Registry.HoldTimeout }, dial: dialProvider,
-		listed: make(map[string]item), holds: make(map[string]*hold),
+		listed: make(map[string]item), holds: make(map[string]*hold), doubts: make(map[string]*hold),
 		wake: make(chan struct{}, 1), first: make(chan struct{}),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -136,6 +151,10 @@ func (s *subscription) close() {
 	}
 	for key := range s.holds {
 		s.endHoldLocked(key)
+	}
+	for key, d := range s.doubts {
+		s.listed[key] = d.item
+		delete(s.doubts, key)
 	}
 	for _, it := range s.listed {
 		for _, a := range it.addresses {
@@ -232,6 +251,11 @@ func (s *subscription) applyLocked(items []item) {
 	keys := make([]string, 0, len(items))
 	for _, it := range items {
 		old, was := s.listed[it.key]
+		if d := s.doubts[it.key]; d != nil {
+			d.cancel()
+			delete(s.doubts, it.key)
+			old, was = d.item, true // it was counted all the time
+		}
 		if was && len(it.services) == 0 {
 			it.services = old.services
 		}
@@ -254,12 +278,73 @@ func (s *subscription) applyLocked(items []item) {
 		}
 	}
 	for key, old := range s.listed {
-		if _, still := next[key]; !still {
+		if _, still := next[key]; still {
+			continue
+		}
+		if s.doubtfulLocked(old) {
+			s.doubtLocked(old)
+		} else {
 			s.removeLocked(old)
 		}
 	}
 	s.listed, s.keys = next, keys
 	s.kick()
+}
+
+// doubtfulLocked: the registry is in trouble, and the provider has this module but never said that it leaves.
+func (s *subscription) doubtfulLocked(it item) bool {
+	d, ok := s.source.(doubter)
+	if !ok || it.mark.Start == "" || len(it.addresses) == 0 || !d.troubled() {
+		return false
+	}
+	e := s.table.Lookup(it.addresses[0])
+	if e == nil || e.StartID() != it.mark.Start {
+		return false // another process has the address
+	}
+	status, _, _ := e.Status()
+	return status != wire.Draining
+}
+
+// doubtLocked keeps a provider in what is handed on until it comes back, accepts no connection, says that it leaves, or the
+// time is over.
+func (s *subscription) doubtLocked(it item) {
+	ctx, cancel := context.WithTimeout(s.ctx, doubtMax)
+	d := &hold{item: it, cancel: cancel}
+	s.doubts[it.key] = d
+	logger.Warnf("[Graceful][Registry] provider=%q of service=%q was removed by a registry that was away, kept while it accepts connections, at most for %s", it.key, s.name, doubtMax)
+	s.work.Go(func() {
+		defer cancel()
+		for s.believable(ctx, it) {
+			timer := time.NewTimer(doubtPause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.doubts[it.key] != d || s.ctx.Err() != nil {
+			return // it is back
+		}
+		delete(s.doubts, it.key)
+		s.removeLocked(it)
+		s.kick()
+	})
+}
+
+// believable tells whether the provider may still be there.
+func (s *subscription) believable(ctx context.Context, it item) bool {
+	e := s.table.Lookup(it.addresses[0])
+	if ctx.Err() != nil || e == nil || e.StartID() != it.mark.Start {
+		return false
+	}
+	if status, _, _ := e.Status(); status == wire.Draining {
+		return false
+	}
+	dialCtx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return s.dial(dialCtx, it.addresses[0])
 }
 
 // removeLocked holds a provider that is gone from the list while there are calls to it. A call that has chosen it already
@@ -365,9 +450,12 @@ func (s *subscription) handAfter(d time.Duration) {
 
 // outLocked is what is handed on: the newest list, and the providers that are held back.
 func (s *subscription) outLocked() []item {
-	out := make([]item, 0, len(s.keys)+len(s.holds))
+	out := make([]item, 0, len(s.keys)+len(s.doubts)+len(s.holds))
 	for _, key := range s.keys {
 		out = append(out, s.listed[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.doubts)) {
+		out = append(out, s.doubts[key].item)
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.holds)) {
 		if h := s.holds[key]; !h.over {

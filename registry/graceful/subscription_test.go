@@ -38,6 +38,13 @@ type fakeSource struct {
 	answers [][]item // of query, in turn; the last one stays
 	errs    []error
 	asked   int
+	trouble bool
+}
+
+func (f *fakeSource) troubled() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trouble
 }
 
 func newFakeSource() *fakeSource { return &fakeSource{lists: make(chan []item)} }
@@ -472,5 +479,50 @@ func TestListOfDeadProvidersChanges(t *testing.T) {
 		time.Sleep(holdMin)
 		synctest.Wait()
 		require.Empty(t, r.last(), "what the registry takes away goes, dead or alive")
+	})
+}
+
+func TestRegistryInTroubleIsDoubted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.source.trouble = true
+		all := []item{provider(1, "lives", wire.Up, 1), provider(2, "dead", wire.Up, 1), provider(3, "leaves", wire.Draining, 2), provider(4, "", wire.Unknown, 0), provider(5, "e", wire.Up, 1)}
+		r.emit(all...)
+		r.refuse("10.0.0.1:2")
+		r.emit(all[4])
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"5=e", "1=lives"}, r.last(), "the one that lives is kept, whoever is dead, has announced it, or cannot announce is not")
+		assert.False(t, r.entry(1).Hidden(time.Now()), "it is called")
+
+		r.emit(all[4], all[0])
+		time.Sleep(2 * doubtMax)
+		synctest.Wait()
+		assert.Equal(t, []string{"1=lives", "5=e"}, slices.Sorted(slices.Values(r.last())), "it is back")
+
+		r.emit(all[4])
+		time.Sleep(doubtMax + doubtPause + holdMin)
+		synctest.Wait()
+		assert.Equal(t, []string{"5=e"}, r.last(), "it does not come back")
+
+		r.emit(all[4], all[0])
+		r.emit(all[4])
+		r.emit(all[4], provider(1, "successor", wire.Up, 1))
+		assert.Equal(t, []string{"5=e", "1=successor"}, r.last(), "another process at the address passes at once")
+
+		r.emit(all[4])
+		r.close()
+		assert.Empty(t, r.presence.m)
+	})
+}
+
+func TestRegistryThatWasNeverAwayIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.emit(provider(1, "a", wire.Up, 1), provider(2, "b", wire.Up, 1))
+		r.emit(provider(2, "b", wire.Up, 1))
+		time.Sleep(holdMin)
+		synctest.Wait()
+		assert.Equal(t, []string{"2=b"}, r.last())
 	})
 }

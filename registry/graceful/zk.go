@@ -24,6 +24,9 @@ import (
 // zkMinSession is the shortest session we ask for; a server may raise it.
 const zkMinSession = time.Second
 
+// zkTrouble is how long after a lost connection records may still vanish for it: as long as the longest sessions in use.
+const zkTrouble = 30 * time.Second
+
 var errZkClosed = errors.New("zookeeper connection is closed")
 
 // zkConn is a connection of our own to ZooKeeper. dubbo-go's shared client loses a reconnect that happens while it
@@ -37,7 +40,8 @@ type zkConn struct {
 	conn      *zk.Conn
 	up        chan struct{} // closed while there is a session
 	isUp      bool
-	sessions  int // sessions and reconnects seen
+	trouble   time.Time // when the connection was last lost, or came back after that
+	everUp    bool
 	nextID    int
 	listeners map[int]func()
 	closed    bool
@@ -127,7 +131,10 @@ func (c *zkConn) event(e zk.Event) {
 		if !c.isUp {
 			c.isUp = true
 			close(c.up)
-			c.sessions++
+			if c.everUp {
+				c.trouble = time.Now()
+			}
+			c.everUp = true
 			for _, f := range c.listeners {
 				call = append(call, f)
 			}
@@ -136,6 +143,7 @@ func (c *zkConn) event(e zk.Event) {
 		if c.isUp {
 			c.isUp = false
 			c.up = make(chan struct{})
+			c.trouble = time.Now()
 		}
 	default:
 	}
@@ -198,6 +206,14 @@ func (c *zkConn) do(ctx context.Context, f func(*zk.Conn) error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// troubled reports whether the connection is or was lost a short time ago: then the servers have lost others too, and what
+// they delete may be the records of processes that live.
+func (c *zkConn) troubled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.everUp && (!c.isUp || !c.trouble.IsZero() && time.Since(c.trouble) < zkTrouble)
 }
 
 // createParents makes the path's ancestors and the path itself as plain nodes; that another process makes them at the

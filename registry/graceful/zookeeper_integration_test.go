@@ -457,6 +457,56 @@ func TestZooKeeperLostSessionPublishesTheCurrentStatus(t *testing.T) {
 	got.await(t, "both providers after the lost session", func(l []string) bool { return len(l) == 2 })
 }
 
+// Everybody's session is lost at once. The providers live, and no consumer ever has a list without one of them.
+func TestZooKeeperLostSessionsOfAllProvidersEmptyNoList(t *testing.T) {
+	server := testserver.ZooKeeper(t)
+	const service = "shop.AllLost"
+	u := registryURL(t, constant.ZookeeperKey, server.Addr, "1s")
+	// Each process has a session of its own.
+	apart := func(session string) *common.URL { return registryURL(t, constant.ZookeeperKey, server.Addr, session) }
+	for _, session := range []string{"1001ms", "1002ms", "1003ms"} {
+		provider := newTestRegistry(t, apart(session))
+		require.NoError(t, provider.Register(providerURL(t, listen(t), service)))
+		require.NoError(t, provider.RegisterService())
+	}
+	consumer := newTestRegistry(t, u)
+	got := newLists()
+	require.NoError(t, consumer.LoadSubscribeInstances(referenceURL(t, service), got))
+	got.await(t, "all", func(l []string) bool { return len(l) == 3 })
+	begin := got.count()
+
+	look := onlooker(t, server.Addr)
+	dir := "/dubbo/" + service + "/providers"
+	owners := func() map[int64]bool {
+		out := make(map[int64]bool)
+		children, _, err := look.Children(dir)
+		if err != nil {
+			return nil
+		}
+		for _, c := range children {
+			if _, stat, getErr := look.Get(dir + "/" + c); getErr == nil {
+				out[stat.EphemeralOwner] = true
+			}
+		}
+		return out
+	}
+	before := owners()
+	require.Len(t, before, 3)
+	require.NoError(t, server.Freeze())
+	time.Sleep(4 * time.Second) // longer than the sessions
+	require.NoError(t, server.Thaw())
+	eventually(t, "every provider has a session again", func() bool {
+		now := owners()
+		return len(now) == 3
+	})
+	time.Sleep(500 * time.Millisecond) // what is under way arrives
+	got.mu.Lock()
+	defer got.mu.Unlock()
+	for _, l := range got.all[begin:] {
+		assert.Len(t, l, 3)
+	}
+}
+
 // expireSession has the server forget a session, by a freeze that is longer than it, and returns its id.
 func expireSession(t *testing.T, server *testserver.Server, c *zkConn) int64 {
 	t.Helper()
