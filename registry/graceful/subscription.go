@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -64,11 +65,14 @@ const (
 	doubtPause = 250 * time.Millisecond
 )
 
-// An empty list that nobody announced is asked for again before it is believed: emptyAsks times, emptyPause apart. A
-// registry that has lost its sessions fills up again within that time.
+// An empty list that nobody announced is asked for again before it is believed: at least emptyAsks times, emptyPause apart,
+// and for as long as one of the providers that said who they are still accepts connections, at most emptyMost. A registry that
+// has lost its sessions fills up again as its clients reconnect, each in its own time. Providers that never published an id
+// may have been taken out by hand, and are believed to be.
 const (
 	emptyAsks  = 3
 	emptyPause = 300 * time.Millisecond
+	emptyMost  = 30 * time.Second
 )
 
 // holdMin is how long every removal is held back: the time between the choice of an instance and the count of the call.
@@ -209,7 +213,8 @@ func (s *subscription) unannouncedLocked() bool {
 // askAgain asks the registry whether the list is really empty.
 func (s *subscription) askAgain(ctx context.Context) {
 	logger.Warnf("[Graceful][Registry] list of service=%q became empty although nobody announced it, asking again", s.name)
-	for asked := 0; asked < emptyAsks; {
+	began := time.Now()
+	for asked := 0; asked < emptyAsks || time.Since(began) < emptyMost && s.alive(ctx); {
 		timer := time.NewTimer(emptyPause)
 		select {
 		case <-ctx.Done():
@@ -229,6 +234,36 @@ func (s *subscription) askAgain(ctx context.Context) {
 	}
 	logger.Warnf("[Graceful][Registry] list of service=%q is empty", s.name)
 	s.settle(ctx, nil)
+}
+
+// alive tells whether a provider of the newest list that said who it is accepts connections.
+func (s *subscription) alive(ctx context.Context) bool {
+	s.mu.Lock()
+	var addresses []string
+	for _, it := range s.listed {
+		if it.mark.Start != "" && len(it.addresses) > 0 {
+			addresses = append(addresses, it.addresses[0])
+		}
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var (
+		found atomic.Bool
+		dials errgroup.Group
+	)
+	dials.SetLimit(dialsAtOnce)
+	for _, a := range addresses {
+		dials.Go(func() error {
+			if s.dial(ctx, a) {
+				found.Store(true)
+				cancel() // one is enough
+			}
+			return nil
+		})
+	}
+	_ = dials.Wait() // none returns an error
+	return found.Load()
 }
 
 // settle applies the answer, unless a newer list has come meanwhile.

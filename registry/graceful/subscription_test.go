@@ -286,12 +286,41 @@ func TestSubscriptionUnannouncedEmptyListIsAskedForAgain(t *testing.T) {
 		assert.Equal(t, 3, r.source.asked, "an error is no answer")
 
 		r.source.answers = [][]item{nil}
+		r.refuse("10.0.0.1:1")
 		r.emit()
 		assert.Equal(t, 1, r.count())
 		time.Sleep(emptyAsks*emptyPause + holdMin)
 		synctest.Wait()
-		assert.Empty(t, r.last(), "three times empty is empty")
+		assert.Empty(t, r.last(), "three times empty is empty, when nobody accepts connections")
 		assert.Equal(t, 2, r.count())
+	})
+}
+
+func TestSubscriptionUnannouncedEmptyListIsNotBelievedWhileAProviderIsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.source.answers = [][]item{nil}
+		r.emit(provider(1, "a", wire.Up, 1), provider(2, "b", wire.Up, 1))
+		r.refuse("10.0.0.1:1")
+		r.emit()
+		time.Sleep(emptyMost - time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"1=a", "2=b"}, r.last(), "one of them still accepts connections")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Empty(t, r.last(), "the registry has the last word")
+	})
+}
+
+func TestSubscriptionProvidersWithoutAnIDMayBeTakenOutByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.source.answers = [][]item{nil}
+		r.emit(provider(1, "", wire.Unknown, 0))
+		r.emit()
+		time.Sleep(emptyAsks*emptyPause + holdMin)
+		synctest.Wait()
+		assert.Empty(t, r.last())
 	})
 }
 
