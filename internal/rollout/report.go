@@ -302,8 +302,11 @@ func (a *accounting) shares() []Share {
 	return out
 }
 
+// answerTime is how long an answer may be on its way after its handler has written the end mark.
+const answerTime = 20 * time.Millisecond
+
 // explain finds the killed process that a failed request was lost with: either its handler had
-// taken the request up and never came to the end, or the request was sent to it before it was gone
+// taken the request up and never came to the end, or had just come to it and its answer was cut, or the request was sent to it before it was gone
 // and its handler did not get it any more.
 func (a *accounting) explain(rec *shop.Record, b book) Failure {
 	f := Failure{ID: rec.ID, Step: a.stepOf(rec.Intended), At: rec.Intended, After: rec.Latency(), Error: rec.Error}
@@ -325,6 +328,8 @@ func (a *accounting) explain(rec *shop.Record, b book) Failure {
 		switch {
 		case slices.ContainsFunc(b[rec.ID], func(m mark) bool { return m.w == w && m.End.IsZero() }):
 			f.Cause = "being served by " + w.name + " when it was killed"
+		case slices.ContainsFunc(b[rec.ID], func(m mark) bool { return m.w == w && w.killed.Sub(m.End) < answerTime }):
+			f.Cause = "its answer on the wire from " + w.name + " when it was killed"
 		case !took && a.sentTo(rec, b, w):
 			f.Cause = "on the wire to " + w.name + " when it was killed"
 		default:

@@ -121,7 +121,11 @@ func TestFailuresAreExplainedByTheKilledProcessAlone(t *testing.T) {
 			rec: failed("r-0", 900, 950), proxy: ran("r-0", 901, 949, try("provider:2", 902)),
 		},
 		"the killed one had finished it": {
+			rec: failed("r-0", 970, 1001), proxy: ran("r-0", 971, 1001, try("provider:2", 972)), killed: []*shop.Entry{ran("r-0", 955, 975)},
+		},
+		"its answer was cut": {
 			rec: failed("r-0", 970, 1001), proxy: ran("r-0", 971, 1001, try("provider:2", 972)), killed: []*shop.Entry{ran("r-0", 975, 995)},
+			cause: "its answer on the wire from provider-2 when it was killed",
 		},
 		"lost at the one that lives": {
 			rec: failed("r-0", 998, 1001), proxy: ran("r-0", 999, 1001, try("provider:1", 999)), alive: []*shop.Entry{ran("r-0", 1000, 1001)},
