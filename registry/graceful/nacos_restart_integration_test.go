@@ -1,7 +1,7 @@
 // Copyright 2026 The dubbogo/graceful Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// The SDK's own reconnect is a data race, so the race detector would fail this test whatever we do.
+// The reconnect of the SDK is a data race, so the race detector would fail this test whatever we do.
 //go:build integration && !race
 
 package graceful

@@ -172,6 +172,10 @@ func TestZooKeeperInterfaceLevel(t *testing.T) {
 	require.NoError(t, provider.Announce(ctx, back))
 	awaitStatus(t, changed, entry, wire.Up)
 
+	// An empty list is believed at once because it was announced: the listener still accepts connections.
+	last := wire.Mark{Status: wire.Draining, Start: up.Start, Seq: up.Seq + 3}
+	require.NoError(t, provider.Announce(ctx, last))
+	awaitStatus(t, changed, entry, wire.Draining)
 	require.NoError(t, provider.Withdraw(ctx))
 	require.NoError(t, provider.Withdraw(ctx), "idempotent")
 	children, _, err = look.Children(dir)
