@@ -377,9 +377,7 @@ func (s *subscription) believable(ctx context.Context, it item) bool {
 	if status, _, _ := e.Status(); status == wire.Draining {
 		return false
 	}
-	dialCtx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	return s.dial(dialCtx, it.addresses[0])
+	return s.reaches(ctx, it.addresses[0])
 }
 
 // removeLocked holds a provider that is gone from the list while there are calls to it. A call that has chosen it already
@@ -606,9 +604,7 @@ func (s *subscription) connectable(items []item, handed map[string]given) (live 
 
 // connects dials an address and has the instance table know.
 func (s *subscription) connects(address string) bool {
-	ctx, cancel := context.WithTimeout(s.ctx, connectTimeout)
-	defer cancel()
-	ok := s.dial(ctx, address)
+	ok := s.reaches(s.ctx, address)
 	if s.ctx.Err() == nil {
 		if e := s.table.Lookup(address); e != nil {
 			e.Dialed(ok, time.Now())
@@ -622,6 +618,13 @@ func (s *subscription) connects(address string) bool {
 
 // dialProvider is replaced by tests that have no network.
 var dialProvider = accepts
+
+// reaches dials an address, for connectTimeout at most.
+func (s *subscription) reaches(ctx context.Context, address string) bool {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return s.dial(ctx, address)
+}
 
 // accepts tells whether something listens at the address.
 func accepts(ctx context.Context, address string) bool {
